@@ -165,8 +165,8 @@ func (unstarted) Is(target error) bool { return target == ErrNotOwner }
 func (t *Task) wrap(verb string, err error) error { return describe(verb, t.Queue, err) }
 
 const (
-	MaxPayloadSize    = 512 << 20         // largest Options.MaxPayload, in bytes
-	DefaultMaxPayload = 64 << 20          // in bytes
+	MaxPayloadSize    = 16 << 20          // largest Options.MaxPayload, in bytes
+	DefaultMaxPayload = 1 << 20           // in bytes
 	MaxBatchSize      = store.MaxPayloads // payloads of one Enqueue
 	MaxBatchBytes     = store.MaxBytes    // their bytes in total, unless it's a single payload
 

@@ -1,17 +1,12 @@
 package worqr_test
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"os"
 	"strings"
-	"sync"
-	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
@@ -112,68 +107,4 @@ func TestTaskMadeByHand(t *testing.T) {
 		is.True(errors.Is(err, worqr.ErrNotOwner))
 		is.True(strings.Contains(err.Error(), " task: no worker has started this task"))
 	}
-}
-
-// While the digest of a large payload is computed, which here takes as long as the test wants,
-// other tasks of the queue start and end, cancels of them work, and heartbeats continue. A cancel
-// of the large task doesn't end until it's known whether it covers that task, and then the task's
-// handler isn't called.
-func TestDigestHoldsUpNobody(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	large := bytes.Repeat([]byte("x"), 100_000)
-	computing, release := make(chan struct{}, 10), make(chan struct{})
-	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Second})
-	p.BeforeDigest(func([]byte) { computing <- struct{}{}; <-release })
-	var begun atomic.Int64
-	running, causes := make(chan string, 10), make(chan error, 10)
-	q := p.Queue("q")
-	q.Handle(func(ctx context.Context, task *worqr.Task) error {
-		if len(task.Payload) == len(large) {
-			begun.Add(1)
-		}
-		if string(task.Payload) == "runs" {
-			running <- "runs"
-			<-ctx.Done()
-			causes <- context.Cause(ctx)
-		}
-		return ctx.Err()
-	}, &worqr.HandleOptions{Concurrency: 4})
-	run(t, p)
-	let := sync.OnceFunc(func() { close(release) })
-	t.Cleanup(let)
-	other := openAt(t, redistest.URL(), worqr.Options{Prefix: prefix}).Queue("q")
-
-	is.NoErr(q.Enqueue(t.Context(), large))
-	receive(t, computing, 1)
-	enqueue(t, q, numbers("", 100)...)
-	eventually(t, "the others are finished", func() bool { return p.Stats().Finished == 100 })
-	enqueue(t, q, "runs")
-	receive(t, running, 1)
-	report := cancel(t, other, "runs")
-	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
-	eventually(t, "it is dropped", func() bool { return p.Stats().Canceled == 1 })
-
-	c := redistest.Conn(t)
-	deadline := func() float64 {
-		return sure(redis.Float64(c.Do("ZSCORE", prefix+":workers:{q}", p.WorkerID())))(t)
-	}
-	for before, n := deadline(), 0; n < 3; n++ {
-		eventually(t, "the lease is renewed", func() bool { return deadline() > before })
-		before = deadline()
-	}
-
-	covers := sure(other.Cancel(t.Context(), large))(t)
-	for _, r := range []*worqr.CancelReport{report, covers} { // it isn't known yet what they cover
-		ctx, end := context.WithTimeout(t.Context(), 50*time.Millisecond)
-		is.True(is_(r.Wait(ctx), context.DeadlineExceeded))
-		end()
-	}
-	let()
-	wait(t, report)
-	is.Equal(report.Stopped, 1)
-	wait(t, covers)
-	is.Equal(covers.Stopped, 1)
-	is.Equal(begun.Load(), int64(0))
-	is.Equal(p.Stats().TimesEvicted, int64(0))
 }

@@ -117,7 +117,7 @@ type Options struct {
 	// payload adds a second.
 	CallTimeout time.Duration
 	MaxPayload  int           // limit for enqueued payloads, in bytes; 0 is DefaultMaxPayload
-	MaxResult   int           // limit for results in events and Queue.Result, in bytes; 0 is 1 MiB
+	MaxResult   int           // limit for results in events and Queue.Result, in bytes; 0 is 1 MiB, the most
 	DialTimeout time.Duration // for TCP and TLS, then login; 0 is 2 s
 	TLSConfig   *tls.Config   // for Open; it must not change afterwards
 	// Credentials, if set, returns the login for each new connection of Open. It must be safe
@@ -170,8 +170,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: Capacity %d is negative; 0 means no limit", ErrInvalid, o.Capacity)
 	case o.MaxPayload < 0 || o.MaxPayload > MaxPayloadSize:
 		return fmt.Errorf("%w: MaxPayload %d isn't between 1 and %d bytes; 0 means %d", ErrInvalid, o.MaxPayload, MaxPayloadSize, DefaultMaxPayload)
-	case o.MaxResult < 0 || o.MaxResult > MaxPayloadSize:
-		return fmt.Errorf("%w: MaxResult %d isn't between 1 and %d bytes; 0 means %d", ErrInvalid, o.MaxResult, MaxPayloadSize, defaultMaxResult)
+	case o.MaxResult < 0 || o.MaxResult > defaultMaxResult:
+		return fmt.Errorf("%w: MaxResult %d isn't between 1 and %d bytes; 0 means %d", ErrInvalid, o.MaxResult, defaultMaxResult, defaultMaxResult)
 	case o.FailureLog < LogLimited || o.FailureLog > LogPanics:
 		return fmt.Errorf("%w: unknown FailureLog %d", ErrInvalid, o.FailureLog)
 	}

@@ -42,7 +42,6 @@ func (r *request) loads() []load {
 		{"100,000 failed", 100, batch, func(ctx context.Context, s *stage) error { return s.fail(ctx, failed) }},
 		{"10,000 members", 100, batch, func(ctx context.Context, s *stage) error { return s.join(ctx, members) }},
 		{"16 MiB", r.of(16<<20, 1<<16), 2, none},
-		{"128 MiB", r.of(128<<20, 1<<16), 1, none},
 	}
 }
 

@@ -23,8 +23,8 @@ const (
 )
 
 // An Event is what Peer.Events yields: something that happened on a queue. If a payload is above 64
-// KiB (1 KiB for EventCancel), or a result above worqr.Options.MaxResult, the event has only its
-// size and digest. When many tasks end at once, smaller payloads and results may be left out, too.
+// KiB (1 KiB for EventCancel), or a result above 64 KiB or worqr.Options.MaxResult, the event has only
+// its size and digest. When many tasks end at once, smaller payloads and results may be left out, too.
 type Event struct {
 	Kind     EventKind
 	Queue    string // "" for EventSync

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -145,41 +144,6 @@ func TestStrayAmongMany(t *testing.T) {
 	is.Equal(p.Stats().TakenOver, int64(0))
 }
 
-// A task whose payload doesn't fit through the connection fails, and isn't requested forever: the
-// tasks behind it run.
-func TestPayloadThatDoesNotArrive(t *testing.T) {
-	t.Parallel()
-	for name, key := range map[string]string{"list": "", "key": "k"} {
-		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
-			server, c := redistest.StartAndDial(t)
-			p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
-			long := strings.Repeat("x", 3<<20)
-			if key == "" {
-				redistest.Do(t, c, "LPUSH", "p:queues:{q}", long)
-			} else {
-				put(t, q, key, long, nil)
-			}
-			enqueue(t, q, numbers("t", 20)...)
-			redistest.Do(t, c, "CONFIG", "SET", "client-output-buffer-limit", "normal 1048576 0 0")
-			done := make(chan string, 100)
-			q.Handle(tell(done), &worqr.HandleOptions{Concurrency: 4})
-			run(t, p)
-			receive(t, done, 20)
-			eventually(t, "all others are finished", func() bool { return p.Stats().Finished == 20 })
-			eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
-			redistest.Do(t, c, "CONFIG", "SET", "client-output-buffer-limit", "normal 0 0 0")
-			for f := range each(t, q.Failed(t.Context())) {
-				is.Equal(f.Kind, inspect.FailureMalformed)
-				is.Equal(f.Key, key)
-				is.Equal(string(f.Payload), long)
-				is.True(strings.Contains(f.Error, "3145728 bytes"))
-			}
-			is.Equal(p.Stats().TimesEvicted, int64(0))
-		})
-	}
-}
-
 // If Redis accepts no argument above 1 MiB, larger results and larger payloads block nothing.
 func TestSmallBulks(t *testing.T) {
 	is := parallel(t)
@@ -187,7 +151,7 @@ func TestSmallBulks(t *testing.T) {
 	long := strings.Repeat("x", 2<<20)
 	redistest.Do(t, c, "LPUSH", "p:queues:{q}", long) // while Redis still accepts it
 	redistest.Do(t, c, "CONFIG", "SET", "proto-max-bulk-len", 1<<20)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", MaxResult: 8 << 20}) // above the server's limit
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	q := p.Queue("q")
 	enqueue(t, q, numbers("t", 5)...)
 	q.Handle(func(_ context.Context, t *worqr.Task) error {

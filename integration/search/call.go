@@ -155,7 +155,7 @@ func (c *codec) round(q *query) values {
 		if e.verb == retry {
 			word = strconv.Itoa(term)
 		}
-		outcomes = append(outcomes, processID(e.process), tokenText(e.token), e.verb.String(), word, "")
+		outcomes = append(outcomes, processID(e.process), tokenText(e.token), e.verb.String(), word)
 		ends++
 	}
 	for slot, names := range q.runs {
@@ -191,7 +191,7 @@ func (c *codec) product(task uint8) (verb string, args values) {
 		if t.unique {
 			when = "unique"
 		}
-		return "put", values{"entry": {theKey}, "payload": payload, "when": {when}, "keep": {strconv.Itoa(bit(t.keep))}, "digest": {""}, "card": {""}}
+		return "put", values{"entry": {theKey}, "payload": payload, "when": {when}, "keep": {strconv.Itoa(bit(t.keep))}, "card": {""}}
 	}
 	return "enqueue", values{"payload": payload}
 }

@@ -20,8 +20,6 @@ type scene struct {
 type process struct {
 	worker, id string
 	token      int64
-	payload    string // "" if it's lost
-	several    bool   // another payload was written beside it
 	added      bool
 }
 
@@ -104,9 +102,6 @@ func sceneOf(held *Store) scene {
 	entries, _ := held.Get(queue_.Entries()).(map[string]string)
 	for i, p := range s.held {
 		s.held[i].added = strings.HasPrefix(entries[p.id], "a:")
-		if list, ok := held.Get(queue_.Process(p.id)).([]string); ok {
-			s.held[i].payload, s.held[i].several = list[len(list)-1], len(list) > 1
-		}
 	}
 	return s
 }

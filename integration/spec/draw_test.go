@@ -32,16 +32,8 @@ func (d *drawing) entry() string {
 	return d.of("k:x", "k:y", "k:z")
 }
 
-// last is the last of the payloads. If it's large, requests name its digest, and entries store it.
-var last = map[bool]string{false: "d", true: strings.Repeat("d", namedFrom+1)}
-
-// named returns the digest of a large payload as a request names it, or leaves it to be computed.
-func (d *drawing) named(payload string) string {
-	if len(payload) <= namedFrom || d.IntN(4) == 0 {
-		return ""
-	}
-	return digest(payload)
-}
+// last is the last of the payloads.
+var last = map[bool]string{false: "d", true: strings.Repeat("d", store.Large+1)}
 
 // draw draws a request, including invalid ones: of workers that aren't members, of old rounds, with wrong
 // tokens, repeated.
@@ -66,7 +58,7 @@ func (d *drawing) draw(s *scene) request {
 		return d.call("enqueue", args...)
 	case n < 16:
 		p := d.payload()
-		return on("put", "u:"+digest(p), p, 0, "unique", 0, 0, q.Channel(keys.KindEnqueue), "", 0, 0, d.named(p))
+		return on("put", "u:"+digest(p), p, 0, "unique", 0, 0, q.Channel(keys.KindEnqueue), "", 0, 0)
 	case n < 18:
 		return d.call("enqueue_once", q.Wake(""), q.Channel(keys.KindEnqueue), 60_000, d.payload())
 	case n < 26:
@@ -83,12 +75,12 @@ func (d *drawing) draw(s *scene) request {
 		return on("fail", d.worker(), d.of("0", "1"))
 	case n < 78:
 		p := d.payload()
-		return on("cancel", q.Channel(keys.KindCancel), p, []int{-1, -1, -1, 2, 1, 0}[d.IntN(6)], d.IntN(20), d.of("", "", digest("a")+":k:x"), d.of("", digest("a")+":k:y", digest("b")+":k:x", digest("b")+":k:y"), d.named(p))
+		return on("cancel", q.Channel(keys.KindCancel), p, []int{-1, -1, -1, 2, 1, 0}[d.IntN(6)], d.IntN(20), d.of("", "", digest("a")+":k:x"), d.of("", digest("a")+":k:y", digest("b")+":k:x", digest("b")+":k:y"))
 	case n < 81:
 		return on("cancel_key", d.entry())
 	case n < 92:
 		at, p := d.now+int64(d.IntN(5)-2)*700, d.payload()
-		return on("put", d.entry(), p, at*int64(d.IntN(2)), d.of("always", "never", "later", "earlier"), d.IntN(2), d.IntN(2), q.Channel(keys.KindEnqueue), d.card(), max(d.IntN(4)-2, 0), max(d.IntN(4)-2, 0)*30_000, d.named(p))
+		return on("put", d.entry(), p, at*int64(d.IntN(2)), d.of("always", "never", "later", "earlier"), d.IntN(2), d.IntN(2), q.Channel(keys.KindEnqueue), d.card(), max(d.IntN(4)-2, 0), max(d.IntN(4)-2, 0)*30_000)
 	case n < 94:
 		return on("remove", d.entry())
 	case n < 95:
@@ -157,15 +149,11 @@ func (d *drawing) step(held []process, head, tail string) []any {
 		}
 		verb := d.of("finish", "drop", "stop", "retry", "snooze", "fail")
 		word := map[string]string{"finish": d.of("", "=result", "#70000:00ff"), "retry": d.of("0", "900", "900:failed", "0:"), "snooze": d.of("0", "900"), "fail": d.of("failed::reason", fmt.Sprintf("failed:%d:reason", d.now))}[verb]
-		large := d.of("", "", "70000:"+digest(p.payload))
-		if p.several {
-			large = "" // it would name one task, and the script may end another
-		}
 		if p.added && verb == "finish" && word == "" {
 			ends, adds = append(ends, p.id, p.token), adds+1
 			continue
 		}
-		outcomes = append(outcomes, p.id, p.token, verb, word, large)
+		outcomes = append(outcomes, p.id, p.token, verb, word)
 	}
 	if d.IntN(6) == 0 {
 		ends = append(ends, fmt.Sprint("p", d.ids+50), 1) // it doesn't exist
@@ -189,8 +177,8 @@ func (d *drawing) step(held []process, head, tail string) []any {
 	all := []any{
 		worker, number, 2000 * d.IntN(3), d.IntN(min(issued, 4) + 1), issued, d.IntN(2), []int{0, 1, 2, 3}[d.IntN(4)], d.IntN(2), 3,
 		head, tail, queue_.Failed().Wake(""), queue_.Channel(keys.KindDone),
-		len(outcomes) / 5, len(outcomes) / 5, len(ends) / 2, adds, len(said) / 2, len(heard), d.IntN(len(starts) + 1),
-		0, d.IntN(3), max(d.IntN(12)-10, 0), // a round isn't cut by what it costs
+		len(outcomes) / 4, len(outcomes) / 4, len(ends) / 2, adds, len(said) / 2, len(heard), d.IntN(len(starts) + 1),
+		0,        // a round isn't cut by what it costs
 		0, "", 0, // and reads again what an earlier one passed over
 	}
 	for _, more := range [][]any{outcomes, ends, said, heard, starts} {

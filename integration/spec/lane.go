@@ -89,17 +89,16 @@ func (q *queue) await(l *lane, entry, payload string, due, retries, crashes int6
 	q.add(l.contents, q.digest(payload)+":"+entry, 0)
 }
 
-// keepsDigest reports whether an entry stores the digest of its payload: the payload is large, or the entry is a
-// key and the caller has named the digest.
+// keepsDigest reports whether an entry stores the digest of its task: it's known only by its key.
 func (q *queue) keepsDigest(entry, payload string) bool {
 	_, named := q.names[payload]
-	return len(payload) > namedFrom || isKey(entry) && named
+	return isKey(entry) && named
 }
 
 // isName reports whether an entry is in contents under the digest of a payload because its task is known
 // only by its key, and not because it's a copy.
 func (q *queue) isName(l *lane, entry, payload string) bool {
-	return isKey(entry) && len(payload) <= namedFrom && q.is(l.entry+entry, "hash") && q.word(l.entry+entry, "digest") == digest(payload)
+	return isKey(entry) && q.is(l.entry+entry, "hash") && q.word(l.entry+entry, "digest") == digest(payload)
 }
 
 // keepDigest stores the digest of the waiting payload in an entry.

@@ -262,30 +262,20 @@ func number(s string) int64 {
 	return int64(f)
 }
 
-// digests holds the digests of large payloads: those that the caller has named for the current
-// task, and those that were computed. It also counts the bytes hashed. The specification trusts the
-// digests of callers.
+// digests holds the digests that tasks have instead of their payloads', and counts the bytes hashed.
 type digests struct {
-	names    map[string]string
-	computed map[string]bool
-	hashed   int
+	names  map[string]string // of the current task
+	last   string            // the payload that was hashed last
+	hashed int
 }
-
-const namedFrom = 64 << 10 // digests of larger payloads are named
 
 // digest returns the digest of a payload, and counts the bytes hashed.
 func (d *digests) digest(payload string) string {
 	if name, ok := d.names[payload]; ok {
 		return name
 	}
-	if !d.computed[payload] {
-		d.hashed += len(payload)
-		if len(payload) > namedFrom {
-			if d.computed == nil {
-				d.computed = map[string]bool{}
-			}
-			d.computed[payload] = true
-		}
+	if d.last != payload {
+		d.last, d.hashed = payload, d.hashed+len(payload)
 	}
 	return digest(payload)
 }

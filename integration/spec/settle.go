@@ -19,7 +19,7 @@ const (
 type run struct {
 	entry       string
 	tried, died int64
-	sum         string // the digest of its payload, if the caller has named it
+	sum         string // its digest, if it's known only by its key
 	card        string
 	value       string // the field in entries of an added task
 }

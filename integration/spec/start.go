@@ -17,19 +17,12 @@ type details struct {
 func (r *round) tell(payload string, token int64, entry string, retries, crashes int64, a details) {
 	var more any = a.value
 	byKey := entry != "" && r.names[payload] == digest(entry)
-	size := 0
-	if r.brief && len(payload) > 256<<10 {
-		payload, size = "", len(payload)
-	}
-	if a.value != "" {
-		entry = a.value
-	}
-	if (entry != "" || crashes > 0) && a.value == "" || size > 0 {
+	if (entry != "" || crashes > 0) && a.value == "" {
 		var failure any = ""
-		if entry != "" && r.failed == nil && a.value == "" {
+		if entry != "" && r.failed == nil {
 			failure = append([]any{entry, payload}, r.failureOf(r.entry+entry)...)
 		}
-		more = []any{entry, retries, crashes, failure, size, a.due, a.card, a.failure, int64(bit(byKey))}
+		more = []any{entry, retries, crashes, failure, a.due, a.card, a.failure, int64(bit(byKey))}
 	}
 	r.started = append(r.started, payload, token, more)
 }
@@ -94,19 +87,11 @@ func (r *round) deadly(payload, entry string, retries, crashes int64, card strin
 	return true
 }
 
-// spend counts the bytes of a task that is prefetched.
-func (r *round) spend(payload, card string) {
-	if r.first >= len(r.ids)-r.ahead {
-		r.space -= int64(len(payload) + len(card))
-	}
-}
-
 // goesOn reports whether the next id may be used.
-func (r *round) goesOn() bool { return r.first < r.final && r.space > 0 }
+func (r *round) goesOn() bool { return r.first < r.final }
 
 // begin gives a token to a task that was taken from where it waited.
 func (r *round) begin(payload, entry string, retries, crashes int64, a details) {
-	r.spend(payload, a.card)
 	if crashes > 0 {
 		r.final = min(r.final, len(r.ids)-r.ahead)
 	}
@@ -223,7 +208,6 @@ func (r *round) fromList() {
 		}
 		r.push(r.process+id, payload)
 		if simple {
-			r.spend(payload, "")
 			r.token++
 			r.add(r.working, id, r.token)
 			r.first++

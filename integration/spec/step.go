@@ -1,7 +1,6 @@
 package spec
 
 import (
-	"math"
 	"regexp"
 	"strings"
 
@@ -26,13 +25,11 @@ type round struct {
 	plain                     []any
 	trouble                   string
 	gaveUp                    bool // something failed
-	brief                     bool
 	idlers                    int
 	final, first              int // indexes of ids: after the last to start; the next
 	others                    int // ids made from the last one
 	skipped, unstarted, moved int
-	expired                   int   // how many of the unstarted tasks had expired
-	space                     int64 // bytes that may be prefetched
+	expired                   int // how many of the unstarted tasks had expired
 	empty                     bool
 	cutAdded                  bool // the stream may have more tasks to start
 	lifted                    bool // expired added tasks that can't fail are entries now
@@ -130,9 +127,7 @@ func newRound(q *queue, args *arguments) (*round, preface) {
 	args.word() // the channel of finished tasks
 	says.outcomes, says.entries, says.ends, says.adds = args.count(), args.count(), args.count(), args.count()
 	says.runs, says.heard, r.ahead = args.count(), args.count(), args.count()
-	args.word() // the budget: a round is never cut
-	r.space = bound(args.int())
-	r.brief = args.word() == "1"
+	args.word()         // the budget: a round is never cut
 	*args = (*args)[3:] // which entries it passed over: it reads them again
 	r.working = q.working + r.worker
 	return r, says
@@ -161,7 +156,7 @@ func (r *round) renew(lease int64, overtaken bool) (suspecting bool) {
 func (r *round) settleAll(args *arguments, outcomes, entries int) []any {
 	settled := []any{}
 	for i := range outcomes {
-		settled = append(settled, r.settle(args.word(), args.int(), args.word(), args.word(), args.word(), i < entries && r.keyed))
+		settled = append(settled, r.settle(args.word(), args.int(), args.word(), args.word(), i < entries && r.keyed))
 	}
 	return settled
 }
@@ -171,7 +166,7 @@ func (r *round) settleAll(args *arguments, outcomes, entries int) []any {
 func (r *round) endAll(args *arguments, ends, adds int) []any {
 	strange := []any{}
 	for i := range ends {
-		if what := r.settle(args.word(), args.int(), "finish", "", "", i < adds && r.keyed); what != "ok" {
+		if what := r.settle(args.word(), args.int(), "finish", "", i < adds && r.keyed); what != "ok" {
 			strange = append(strange, i, what)
 		}
 	}
@@ -198,7 +193,7 @@ func (r *round) startAll(open bool, needed int) {
 	r.final = wanted
 	if r.repeats() {
 		r.repeat()
-	} else if open && wanted > 0 && !r.brief {
+	} else if open && wanted > 0 {
 		r.fromEntries(wanted)
 		r.fromAdded()
 		r.fromList()
@@ -285,13 +280,6 @@ func (r *round) repeats() bool {
 	return false
 }
 
-func bound(n int64) int64 {
-	if n == 0 {
-		return math.MaxInt64
-	}
-	return n
-}
-
 // logged returns the token of a cancel in the log.
 func (r *round) logged(name string) (int64, bool) {
 	if !r.is(r.cancel+name, "hash") {
@@ -322,28 +310,17 @@ func (r *round) hold(before int64) {
 	}
 }
 
-// named is the format in which a worker names the digest of a large payload.
-var named = regexp.MustCompile(`^\d+:[0-9a-f]{40}$`)
-
 // settle ends one process with the worker's outcome.
-func (r *round) settle(id string, started int64, verb, word, large string, keyed bool) string {
+func (r *round) settle(id string, started int64, verb, word string, keyed bool) string {
 	if score, ok := r.score(r.working, id); !ok && r.has(EndsHeld) || ok && score != float64(started) && r.has(EndsToken) {
 		return "gone"
-	}
-	if !named.MatchString(large) {
-		large = ""
 	}
 	f := done
 	switch verb {
 	case "finish", "drop":
 		field := map[string]string{"finish": "finished", "drop": "stopped"}[verb]
-		_, ok := r.finish(r.working, id, started, field, word, keyed)
-		if !ok {
+		if _, ok := r.finish(r.working, id, started, field, word, keyed); !ok {
 			f = stuck
-			break
-		}
-		if large != "" {
-			r.del(r.process + id) // and any other payloads: nothing reads them
 		}
 	case "stop":
 		f = r.giveBack(r.working, id, started, 0, keyed)

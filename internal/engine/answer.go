@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -107,15 +106,7 @@ func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 			s.token = max(s.token, start.Token)
 		}
 		s.held[t.ID] = t
-		if t.late != nil {
-			s.engine.background.Go(func() { s.identify(t) })
-		}
 		switch {
-		case start.Bytes > 0:
-			o := t.outcome(store.Outcome{Verb: store.Fail, Kind: store.Malformed,
-				Reason: fmt.Sprintf("the payload of %d bytes didn't reach a worker: every reply that contained it was lost", start.Bytes)})
-			s.outbox = append(s.outbox, &ending{Outcome: o, ours: true})
-			continue
 		case late:
 			s.giveBackLocked(t) // another worker may have it, or it was canceled
 			continue
@@ -134,7 +125,6 @@ func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 func (s *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
 	said(e.Stopping, s.held)
 	coverAllLocked(a.Cancels, s.held)
-	s.postponeLocked(a.Cancels)
 	if s.isLatestLocked(e.mark) {
 		s.token, s.seen, s.said = max(s.token, a.Seen), max(s.seen, a.Seen), max(s.said, e.Said)
 	} else {
@@ -391,11 +381,7 @@ func (s *Session) giveBackLocked(t *Attempt) {
 
 // unbegun returns the ending of a task that no handler or caller has begun.
 func (t *Attempt) unbegun(verb store.Ending) *ending {
-	end := &ending{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
-	if !t.isKnown() {
-		end.task = t
-	}
-	return end
+	return &ending{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
 }
 
 // dropReadyLocked ends the prefetched tasks that were canceled.

@@ -163,19 +163,6 @@ func TestAnswerHandsOut(t *testing.T) {
 	}
 }
 
-// A task whose payload doesn't arrive fails as malformed.
-func TestAnswerWithoutPayload(t *testing.T) {
-	t.Parallel()
-	r := seated(t, nil)
-	e := r.asks()
-	a, _ := r.brings(e, 0)
-	a.Started = []store.Start{{Token: 1, Bytes: 1 << 20}}
-	r.answerLocked(noon, e, a, []*Attempt{newAttempt(r, e.Start[0], a.Started[0])})
-	if len(r.outbox) != 1 || r.outbox[0].Verb != store.Fail || r.outbox[0].Kind != store.Malformed || r.queue.handling != 0 {
-		t.Errorf("%+v", r.outbox)
-	}
-}
-
 // A session that has ended takes no tasks.
 func TestAnswerAfterEnd(t *testing.T) {
 	t.Parallel()

@@ -26,7 +26,8 @@ type Attempt struct {
 	session *Session
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	identity
+	digest  hash                 // of Payload when it was taken
+	byKey   bool                 // cancels of the payload don't apply to it
 	size    int                  // of Payload when it was taken; the handler may change Payload
 	card    int                  // bytes of the card when it was taken
 	covered []store.Cancellation // cancels that cover it, until Redis knows that it still runs; protected by Session.mu
@@ -41,12 +42,11 @@ type Attempt struct {
 	story *story              // nil if it isn't traced
 }
 
-// newAttempt returns the attempt of a started task. It may take a while. If the digest isn't known
-// yet, call identify next.
+// newAttempt returns the attempt of a started task. It may take a while.
 func newAttempt(s *Session, id string, start store.Start) *Attempt {
 	t := &Attempt{
 		ID: id, Payload: start.Payload, Entry: start.Entry, Token: start.Token, Retries: start.Retries, Crashes: start.Crashes, Failure: start.Failure,
-		Due: start.Due, Error: start.Error, session: s, size: max(len(start.Payload), start.Bytes), card: len(start.Card), plain: start.Entry == "", added: start.Added,
+		Due: start.Due, Error: start.Error, session: s, size: len(start.Payload), card: len(start.Card), plain: start.Entry == "", added: start.Added,
 	}
 	switch {
 	case start.Failure != nil: // its limits are for the handler that failed
@@ -57,15 +57,7 @@ func newAttempt(s *Session, id string, start store.Start) *Attempt {
 	case start.Entry != "":
 		t.Card = store.CardOf(start.Entry, start.Card)
 	}
-	switch {
-	case start.Bytes > 0:
-		t.never = true // otherwise it would go back under the digest of an empty payload
-	case len(start.Payload) > store.Large:
-		t.late = &unmatched{known: make(chan struct{})}
-	default:
-		t.digest = hashOf(start.Payload)
-	}
-	t.byKey = start.ByKey
+	t.digest, t.byKey = hashOf(start.Payload), start.ByKey
 	t.ctx, t.cancel = context.WithCancelCause(s.base)
 	if s.engine.Trace.Tasks {
 		t.story = &story{taken: time.Now(), headers: maps.Clone(t.Card.Headers)}
@@ -130,34 +122,19 @@ func (t *Attempt) end(ctx context.Context, o store.Outcome) error {
 // outcome fills in what Redis needs to end the process.
 func (t *Attempt) outcome(o store.Outcome) store.Outcome {
 	o.Process, o.Token, o.Plain, o.Added, o.Size, o.Card = t.ID, t.Token, t.plain, t.added, t.size, t.card
-	if t.size > store.Large {
-		o.Digest = t.sum()
-	}
 	if o.Verb == store.Fail {
 		o.Due = t.Due
 	}
 	if o.Verb == store.Finish {
-		o.Encode(t.session.engine.MaxResult)
+		o.Limit(t.session.engine.MaxResult)
 	}
 	return o
-}
-
-// sum returns the digest, or "" if it isn't known.
-func (t *Attempt) sum() string {
-	if t.isKnown() && !t.never {
-		return t.digest.String()
-	}
-	return ""
 }
 
 // named prepends to attrs the attributes that identify the task in a log line: the attempt, and
 // eight digits of the digest, which stay the same over retries. No log line shows payloads or keys.
 func (t *Attempt) named(attrs ...any) []any {
-	all := []any{"queue", t.session.queue.id, "attempt_id", t.ID}
-	if digest := t.sum(); digest != "" {
-		all = append(all, "digest", digest[:8])
-	}
-	return append(all, attrs...)
+	return append([]any{"queue", t.session.queue.id, "attempt_id", t.ID, "digest", t.digest.String()[:8]}, attrs...)
 }
 
 // tryLocked records the verb that will end the process, and returns the previous one. Call

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"crypto/sha1"
+	"encoding/hex"
 	"slices"
 
 	"github.com/worqr/worqr/internal/store"
@@ -10,6 +12,25 @@ const (
 	maxHeard    = 100  // cancels that one round asks about
 	maxStopping = 1000 // canceled tasks that one round may report as still running
 )
+
+// A hash is the digest of a payload. Cancels contain it.
+type hash [sha1.Size]byte
+
+func hashOf(payload []byte) hash { return sha1.Sum(payload) }
+
+func (h hash) String() string { return hex.EncodeToString(h[:]) }
+
+// readHash parses a digest in the form that Redis returns.
+func readHash(digest string) (h hash, ok bool) {
+	if len(digest) != 2*len(h) {
+		return h, false
+	}
+	_, err := hex.Decode(h[:], []byte(digest))
+	return h, err == nil
+}
+
+// isNamed reports whether a cancel of a digest applies to the task.
+func (t *Attempt) isNamed(h hash) bool { return !t.byKey && t.digest == h }
 
 // cancels holds messages of the cancel channel that a worker has received but not looked up.
 //
@@ -36,28 +57,15 @@ func readCancel(message []byte) []hash {
 
 func (c *cancels) receiveLocked(about []hash, held map[string]*Attempt) {
 	for _, h := range about {
-		c.noteLocked(h, held)
-		for _, t := range held {
-			switch {
-			case t.byKey || t.isKnown() || t.late.flooded:
-			case len(t.late.messages) == maxUnmatched:
-				t.late.flooded = true
-			default:
-				t.late.messages = append(t.late.messages, h)
+		for id, t := range held {
+			if !t.isNamed(h) {
+				continue
 			}
+			if c.received[h] == nil {
+				c.received[h] = map[string]bool{}
+			}
+			c.received[h][id] = true
 		}
-	}
-}
-
-func (c *cancels) noteLocked(h hash, held map[string]*Attempt) {
-	for id, t := range held {
-		if !t.isNamed(h) {
-			continue
-		}
-		if c.received[h] == nil {
-			c.received[h] = map[string]bool{}
-		}
-		c.received[h][id] = true
 	}
 }
 
@@ -101,7 +109,7 @@ func coverAllLocked(entries []store.Cancellation, held map[string]*Attempt) {
 		}
 	}
 	for _, t := range held {
-		if t.isKnown() && !t.byKey {
+		if !t.byKey {
 			if e, ok := payloads[t.digest]; ok {
 				t.coverLocked(e)
 			}
@@ -123,14 +131,10 @@ func (t *Attempt) coverLocked(e store.Cancellation) {
 }
 
 // stopping returns what to report about the cancels that the worker knows: up to n covered tasks
-// that still run, and the last cancel for which these are all. Cancels that may cover a task whose
-// digest isn't known yet don't count.
+// that still run, and the last cancel for which these are all.
 func stopping(held map[string]*Attempt, seen int64, n int) (runs []store.Stopping, said int64) {
 	said = seen
 	for id, t := range held {
-		if t.late != nil && len(t.late.logged) > 0 {
-			said = min(said, t.Token)
-		}
 		for _, c := range t.covered {
 			if len(runs) == n {
 				said = min(said, t.Token) // earlier cancels may be waited for, too; up to this token, none covers it

@@ -55,7 +55,6 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	s.talked = now
 	e.Worker, e.Number, e.Lease = s.member.Worker, s.number, s.engine.Lease.Grant
 	e.Seen, e.Issued = s.seen, e.mark.token
-	e.Results = s.engine.MaxResult
 	return e
 }
 
@@ -76,7 +75,7 @@ func (s *Session) askLocked(now time.Time, e *exchange, back bool) {
 		n := min(s.ask, MaxStarts-starts)
 		e.slots = s.queue.reserveLocked(n)
 		e.recalls = s.recalls
-		e.Ahead, e.Room = s.queue.aheadLocked(s.lanes(s.queue.pace.trip), now, n-len(e.slots))
+		e.Ahead = s.queue.aheadLocked(s.lanes(s.queue.pace.trip), now, n-len(e.slots))
 	}
 	e.Idle = len(e.slots) > 0
 	e.Start = store.NewIDs(starts + len(e.slots) + e.Ahead)

@@ -179,7 +179,7 @@ func TestComposeBoundsCancels(t *testing.T) {
 	for i := range maxStopping + 50 {
 		a := r.holds(fmt.Sprint(i), int64(1+i), "")
 		a.covered = []store.Cancellation{{Name: "x", Token: 9999}}
-		r.cancels.noteLocked(a.digest, map[string]*Attempt{a.ID: a})
+		r.cancels.receiveLocked([]hash{a.digest}, map[string]*Attempt{a.ID: a})
 	}
 	r.seen = 9999
 	e := r.composeLocked(noon)

@@ -81,8 +81,6 @@ type Config struct {
 
 // An Engine has what the served queues of one peer share.
 type Engine struct {
-	BeforeDigest func(payload []byte) // a hook for tests; otherwise nil
-
 	Config
 	failures *failures
 

@@ -15,7 +15,6 @@ type ending struct {
 	by     *run         // receives the answer; nil if an unbegun task goes back
 	before store.Ending // the verb tried before
 	held   bool         // the task was held when this was first sent
-	task   *Attempt     // set if the round needs its digest, which isn't known yet; mostly nil
 }
 
 func (end *ending) tellLocked(d settled) {
@@ -99,18 +98,6 @@ type exchange struct {
 	mark     Mark          // from when this one was made
 	recalls  int           // how many times ready tasks had been recalled by then
 	repeated bool          // Redis may have answered it before, and the reply was lost
-	lost     int           // number of lost replies
 	lent     bool          // other rounds may use its slots and its room until the answer comes
 	slotted  int           // the number of slots lent
-}
-
-// complete waits for the digests of large payloads that the round needs. Otherwise Redis would
-// compute them, and be blocked meanwhile.
-func (e *exchange) complete() {
-	for _, s := range e.outcomes {
-		if s.task != nil {
-			s.task.wait()
-			s.Digest = s.task.sum() // the round shares this outcome
-		}
-	}
 }

@@ -76,13 +76,6 @@ func (r *run) handle() {
 		r.ended = time.Now()
 		r.end(err, j, true)
 	}()
-	if r.task.late != nil {
-		r.task.wait() // the handler may change the payload, and the task may have been canceled
-		r.ready = true
-		r.queue.mu.Lock()
-		r.task.assureLocked(time.Now())
-		r.queue.mu.Unlock()
-	}
 	if r.ready && r.ctx.Err() != nil {
 		err = context.Cause(r.ctx) // it was canceled in the meantime, or may be
 	} else {

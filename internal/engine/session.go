@@ -53,48 +53,47 @@ type Session struct {
 	upset  logs.Outage // failed rounds
 	odd    logs.Outage // a queue that can't be read
 
-	mu        *monitor      // the queue's; protects the fields below
-	draining  chan struct{} // closed when the worker begins to leave; not replaced
-	idle      chan struct{} // closed when there is nothing more to send; nil between talks
-	ended     error         // why there are no more rounds
-	closing   bool          // start no more tasks
-	returned  bool          // its tasks are at the front, since the worker has left
-	silent    bool          // send no more rounds
-	drains    bool          // draining is closed
-	held      map[string]*Attempt
-	recalls   int        // how many times ready tasks were recalled
-	refused   []*Attempt // tasks still held because Redis refused to take them back
-	outbox    []*ending  // endings to send
-	wants     []*want    // requests to send
-	troubled  bool       // according to the last answer, nothing could be started
-	look      bool       // ask for tasks, or pass the wake-up on
-	number    int64
-	talked    time.Time // when a round was last made or answered
-	seen      int64     // the last cancel that an answer contained
-	said      int64     // the last cancel for which we've told Redis which of our tasks it covers
-	unmatched int       // held tasks whose digest isn't known yet and that known cancels may cover
-	answered  int64     // the last answered round
-	token     int64     // the highest token seen on the queue since Redis last lost some
-	losses    int       // how many times it did
-	granted   int64     // ms of Redis time until which the lease holds, according to the last answered beat
-	pulsed    time.Time // when that answer was handled
-	ask       int
-	cancels   cancels
-	listens   time.Time // end of the period in which this worker answers for producers that only publish
-	renewed   time.Time // when the last answered round or beat was sent
-	fence     *time.Timer
-	clock     *time.Timer // fires when the next task is due, and wakes the worker
-	mismatch  mismatch
-	dropped   logs.Loss
-	passed    store.Passed
-	passing   time.Time  // when passed was reset
-	heard     bool       // according to the last answer, observers want events of finished tasks
-	watched   bool       // according to the last answer, there are locks, crashes or cancels
-	turned    *sync.Cond // signaled when a round is answered and when a talk ends
-	flow      flow
-	far       distance // as of the last answered round
-	flowing   bool     // the last answer brought all that was asked for
-	enough    int      // outcomes that justify another round; 0 if no other round may be sent
+	mu       *monitor      // the queue's; protects the fields below
+	draining chan struct{} // closed when the worker begins to leave; not replaced
+	idle     chan struct{} // closed when there is nothing more to send; nil between talks
+	ended    error         // why there are no more rounds
+	closing  bool          // start no more tasks
+	returned bool          // its tasks are at the front, since the worker has left
+	silent   bool          // send no more rounds
+	drains   bool          // draining is closed
+	held     map[string]*Attempt
+	recalls  int        // how many times ready tasks were recalled
+	refused  []*Attempt // tasks still held because Redis refused to take them back
+	outbox   []*ending  // endings to send
+	wants    []*want    // requests to send
+	troubled bool       // according to the last answer, nothing could be started
+	look     bool       // ask for tasks, or pass the wake-up on
+	number   int64
+	talked   time.Time // when a round was last made or answered
+	seen     int64     // the last cancel that an answer contained
+	said     int64     // the last cancel for which we've told Redis which of our tasks it covers
+	answered int64     // the last answered round
+	token    int64     // the highest token seen on the queue since Redis last lost some
+	losses   int       // how many times it did
+	granted  int64     // ms of Redis time until which the lease holds, according to the last answered beat
+	pulsed   time.Time // when that answer was handled
+	ask      int
+	cancels  cancels
+	listens  time.Time // end of the period in which this worker answers for producers that only publish
+	renewed  time.Time // when the last answered round or beat was sent
+	fence    *time.Timer
+	clock    *time.Timer // fires when the next task is due, and wakes the worker
+	mismatch mismatch
+	dropped  logs.Loss
+	passed   store.Passed
+	passing  time.Time  // when passed was reset
+	heard    bool       // according to the last answer, observers want events of finished tasks
+	watched  bool       // according to the last answer, there are locks, crashes or cancels
+	turned   *sync.Cond // signaled when a round is answered and when a talk ends
+	flow     flow
+	far      distance // as of the last answered round
+	flowing  bool     // the last answer brought all that was asked for
+	enough   int      // outcomes that justify another round; 0 if no other round may be sent
 
 	gathered chan struct{} // holds a value when enough outcomes have gathered, or nothing must wait; capacity 1
 }
@@ -285,7 +284,7 @@ func (s *Session) dueLocked() bool {
 
 // acknowledgesLocked reports whether there is something to report about cancels.
 func (s *Session) acknowledgesLocked() bool {
-	return s.said < s.seen && len(s.held) > 0 && s.unmatched == 0
+	return s.said < s.seen && len(s.held) > 0
 }
 
 // freeLocked reports whether the handler can take a task.

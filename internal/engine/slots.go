@@ -9,12 +9,12 @@ import (
 )
 
 // aheadLocked reserves room to prefetch up to n tasks, for which the round then asks: as many as
-// the handlers will begin soon, with up to bytes of payloads.
-func (q *Queue) aheadLocked(lanes int, now time.Time, n int) (tasks, bytes int) {
+// the handlers will begin soon.
+func (q *Queue) aheadLocked(lanes int, now time.Time, n int) int {
 	most, room := q.roomLocked(now)
 	n = max(min(n, room, (most+lanes-1)/lanes), 0) // the rest is for concurrent rounds
 	q.asked += n
-	return n, mostBytes - q.bytes
+	return n
 }
 
 // roomyLocked reports whether more tasks could be prefetched.

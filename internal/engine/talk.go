@@ -41,9 +41,6 @@ func (t *talk) goOn() bool {
 		t.flight = append(t.flight, t.send(next))
 	}
 	answer, err := e.pending.Wait(t.ctx)
-	if err == nil && e.Brief {
-		err = t.fetch(e, answer)
-	}
 	switch next(err, t.ctx.Err() != nil, e.repeated, e.lane) {
 	case take:
 		return t.take(e, answer)
@@ -58,7 +55,6 @@ func (t *talk) goOn() bool {
 		t.send(e)
 		return true
 	case repeat:
-		e.lostReply()
 		if errors.Is(err, os.ErrDeadlineExceeded) {
 			t.lend(e) // the connection isn't the problem
 		}
@@ -66,9 +62,7 @@ func (t *talk) goOn() bool {
 		t.send(e)
 		return true
 	case release:
-		if errors.Is(err, store.ErrUnknown) {
-			e.lostReply()
-		} else {
+		if !errors.Is(err, store.ErrUnknown) {
 			err = fmt.Errorf("%w, and repeating the call failed: %w", store.ErrUnknown, err)
 		}
 		t.release(e, err)
@@ -158,49 +152,6 @@ func next(err error, over, repeated bool, lane int) step {
 		return otherLane
 	}
 	return undo
-}
-
-// lostReply records that a reply was lost. After several, payloads are requested one by one.
-func (e *exchange) lostReply() {
-	e.lost++
-	e.Brief = e.lost >= often
-}
-
-// often is how many replies in a row must be lost before the talk checks whether one task
-// is too large for the connection.
-const often = 3
-
-// fetch reads the payloads that a brief answer left out, one by one. If one can't be read while
-// other replies come, its task fails: otherwise it would be requested forever, and nothing behind
-// it would start.
-func (s *Session) fetch(e *exchange, a *store.Answer) error {
-	retry := store.NewBackoff()
-	for i := range a.Started {
-		start := &a.Started[i]
-		for lost := 0; start.Bytes > 0 && lost < often; {
-			payload, err := s.view.Payload(s.ctx, e.lane, e.Start[i])
-			switch {
-			case s.ctx.Err() != nil:
-				return err
-			case err == nil:
-				start.Payload, start.Bytes = payload, 0
-				continue
-			case errors.Is(err, store.ErrGone):
-				lost = often
-				continue
-			case errors.Is(err, store.ErrUnknown):
-				if lost++; lost == often {
-					s.engine.Log.Error("worqr: a payload didn't arrive; its task moves to the failed queue; check the connection's limits and timeouts",
-						"queue", s.queue.id, "attempt_id", e.Start[i], "bytes", start.Bytes, "err", err)
-				}
-			}
-			select {
-			case <-time.After(retry.Next()):
-			case <-s.ctx.Done():
-			}
-		}
-	}
-	return nil
 }
 
 // At a round trip of distant or more, the network takes longer than the work at both ends, so
@@ -356,7 +307,6 @@ func goBack(outcomes []*ending) bool {
 }
 
 func (s *Session) send(e *exchange) *exchange {
-	e.complete()
 	e.sent = time.Now()
 	e.pending = s.view.Send(e.lane, &e.Round)
 	return e

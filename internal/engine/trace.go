@@ -30,9 +30,9 @@ func (t *Attempt) beganLocked(now time.Time) {
 	if t.Failure != nil {
 		from = t.Failure.From
 	}
-	digest := t.sum()
+	digest := t.digest.String()
 	h.start = worqrtrace.Task{
-		At: now, Queue: t.session.queue.name, WorkerID: t.session.member.Worker, AttemptID: t.ID, Key: store.KeyOf(from), Digest: digest[:min(len(digest), 8)],
+		At: now, Queue: t.session.queue.name, WorkerID: t.session.member.Worker, AttemptID: t.ID, Key: store.KeyOf(from), Digest: digest[:8],
 		Token: t.Token, Retries: t.Retries, Crashes: t.Crashes, Size: t.size, OnFailed: t.Failure != nil, Waited: now.Sub(h.taken),
 		EnqueuedAt: store.Moment(t.Card.Since), DueAt: store.Moment(t.Due), Headers: h.headers,
 	}
@@ -113,11 +113,8 @@ func (t *Attempt) returnedLocked(why error) {
 	}
 }
 
-// given returns tasks to the caller that asked for them, once their payloads may change.
+// given returns tasks to the caller that asked for them.
 func (s *Session) given(tasks []*Attempt) []*Attempt {
-	for _, t := range tasks {
-		t.wait()
-	}
 	if s.engine.Trace.Tasks {
 		s.mu.Lock()
 		defer s.mu.Unlock()

@@ -41,7 +41,7 @@ func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receip
 	left, since, after, until := int64(-1), int64(0), "", ""
 	least, stalls := int64(math.MaxInt64), 0
 	for {
-		a := cancel.ask(ctx, r, q, "payload", payload, "left", left, "since", since, "after", after, "until", until, "digest", c.Name)
+		a := cancel.ask(ctx, r, q, "payload", payload, "left", left, "since", since, "after", after, "until", until)
 		c.add(a)
 		at := after
 		left, since, after, until = a.int("left"), a.int("since"), a.string("after"), a.string("until")

@@ -10,7 +10,6 @@
 -- ARGV[9]  since    the last token issued when the previous call ended; 0 on the first call
 -- ARGV[10] after    the last member of contents on the previous page, or ""
 -- ARGV[11] until    the last matching member of contents when the list was done, or ""
--- ARGV[12] digest   of the payload; "" or omitted: it is computed
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_settle, lib_log.
 --
 -- Returns {removed, token, stopped, finished, left, since, after, until}: the token of the
@@ -32,7 +31,6 @@ end
 if broken then
   return broken
 end
-digests.name(payload, ARGV[12])
 local digest = digest_of(payload)
 redis.call('HLEN', q.cancel .. digest) -- if a key has the wrong type, fail before anything changes
 redis.call('ZCARD', q.workers)

@@ -136,8 +136,6 @@ func TestCancelName(t *testing.T) {
 			{call: explains("", "k:x")}}},
 		{name: "a risky task waits, whose payload it is", seed: state{"schedule": "(r:p9=now)", "contents": "(" + name + ":r:p9=0)", "keyed:r:p9": h(waits("k:x", "now", 0, 0), "digest="+name)}, steps: []when{
 			{call: cancels("k:x"), want: "removed=1 token=0", heard: []string{"cancel k:x"}, state: canceled(state{})}}},
-		{name: "a large task waits, whose payload begins like it", seed: state{"schedule": "(k:x=now)", "contents": "(" + digest(large) + ":k:x=0)", "keyed:k:x": h(waits(large, "now", 0, 0), "digest="+digest(large))}, steps: []when{
-			{call: cancels(large), want: "removed=1 token=0", heard: []string{"cancel sha1:" + digest(large) + ":65537"}, state: state{"cancel:" + digest(large): record("1", "0") + " +1m"}}}},
 		{name: "its entry is of another type", seed: state{"contents": "(#@:k:x=0)", "keyed:k:x": "=foreign"}, steps: []when{
 			{call: cancels("k:x"), want: "removed=0 token=0", heard: []string{"cancel k:x"}, state: canceled(state{"keyed:k:x": "=foreign"})}}},
 		{name: "the longest name", seed: state{"contents": "(#@:" + longest + "=0)", "schedule": "(" + longest + "=now)", "keyed:" + longest: h(waits("a", "now", 0, 0), "digest="+digest(longest))}, steps: []when{

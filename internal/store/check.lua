@@ -54,14 +54,9 @@ local function has_list(id)
 end
 
 -- Reports whether a process runs a payload with this digest; nil if its key has the wrong type.
--- For a very large payload, the stored digest is trusted, as in digest_in.
 local function runs_at(id, named)
   local there = has_list(id)
-  local bytes = redis.pcall('MEMORY', 'USAGE', q.process .. id)
-  if not there or type(bytes) == 'number' and bytes > BYTES then
-    return there
-  end
-  return digest(redis.call('LINDEX', q.process .. id, 0)) == named
+  return there and digest(redis.call('LINDEX', q.process .. id, 0)) == named
 end
 
 -- Returns the workers that hold processes: members, and workers whose tasks are being returned.
@@ -101,17 +96,16 @@ local function field(entry, name)
 end
 
 -- Returns the digest of the task that waits in an entry; false if none does, nil if its key has
--- the wrong type. For a very large payload the digest in the entry is trusted: reading and
--- hashing the payload would block Redis. A task known only by its key has the digest of the
--- name of its entry; after it has failed, of the name that its entry had.
+-- the wrong type. A task known only by its key has the digest of the name of its entry; after it
+-- has failed, of the name that its entry had.
 local function digest_in(entry)
   local key = q.keyed .. entry
-  local size = redis.pcall('HSTRLEN', key, 'payload')
-  if type(size) ~= 'number' then
+  local told = redis.pcall('HMGET', key, 'digest', 'from')
+  if told.err then
     return nil
   end
-  local named, from = unpack(redis.call('HMGET', key, 'digest', 'from'))
-  local known = size > BYTES or named == redis.sha1hex(entry)
+  local named, from = unpack(told)
+  local known = named == redis.sha1hex(entry)
     or from and (named == redis.sha1hex(from) or named == redis.sha1hex((string.gsub(from, '@%d+$', ''))))
   if known and digests.is_kept(q, entry, named) then
     return named

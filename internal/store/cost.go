@@ -13,8 +13,8 @@ const FarBudget = 5 * time.Millisecond
 // list, for one of the schedule, and how many bytes of payload add one µs. The costs of starting
 // tasks are in COST of step.lua, which sees the payloads first.
 var costs = map[Ending]struct{ plain, entry, bytes int }{
-	Finish: {4, 12, 20_000},
-	Drop:   {4, 12, 20_000},
+	Finish: {4, 12, 1000},
+	Drop:   {4, 12, 1000},
 	Stop:   {9, 24, 600},
 	Retry:  {12, 29, 400},
 	Snooze: {12, 29, 400},
@@ -23,8 +23,7 @@ var costs = map[Ending]struct{ plain, entry, bytes int }{
 
 // Cost estimates how much of Redis's time the outcome takes, in µs. heard means that there are
 // observers: for them, payloads and results are encoded. watched means that there are locks,
-// crashes or cancels: for them, the payload of a finished task is read and hashed. If the payload
-// is large, the caller sends the digest instead.
+// crashes or cancels: for them, the payload of a finished task is read and hashed.
 func (o *Outcome) Cost(heard, watched bool) int {
 	cost := 2 + o.Size/20_000 + o.Card/bytesOfCard
 	if o.Added {
@@ -39,16 +38,15 @@ func (o *Outcome) Cost(heard, watched bool) int {
 		cost += o.Size / c.bytes
 	}
 	if watched && (o.Verb == Finish || o.Verb == Drop) {
-		cost += looking
-		if o.Size <= Large {
-			cost += o.Size / bytesHashed
-		}
+		cost += looking + o.Size/bytesHashed
 	}
 	if o.Verb == Finish && heard {
 		cost += encoding
 		for _, size := range []int{o.Size, len(o.Result)} {
 			if size <= Large {
 				cost += size / bytesEncoded
+			} else {
+				cost += size / bytesHashed
 			}
 		}
 	}

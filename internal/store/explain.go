@@ -48,7 +48,7 @@ type Entry struct {
 // it: most, the copies of each kind; depth, how far it looks into the list and the batches behind it.
 func Explain(ctx context.Context, r Runner, q keys.Queue, entry string, payload []byte, most, depth int) (*Place, error) {
 	head, tail := q.Failed().Around()
-	a := explain.ask(ctx, r, q, "entry", entry, "payload", payload, "most", most, "depth", depth, "head", head, "tail", tail, "digest", named(payload))
+	a := explain.ask(ctx, r, q, "entry", entry, "payload", payload, "most", most, "depth", depth, "head", head, "tail", tail)
 	p := &Place{
 		Now: a.int("now"), Paused: a.int("paused") == 1, Workers: int(a.int("workers")), Idle: int(a.int("idle")),
 		Ready: int(a.int("ready")), Length: int(a.int("length")),

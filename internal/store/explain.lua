@@ -7,7 +7,6 @@
 -- ARGV[9] depth    how many tasks of the list to search
 -- ARGV[10] head    start of the failed queue's key names
 -- ARGV[11] tail    end of these names
--- ARGV[12] digest  of a large payload; "" or omitted: it is computed
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_settle, lib_return, lib_failed.
 --
 -- Returns {now, paused, workers, idle, ready, length, added, places, line, entries, failures}: how many
@@ -23,7 +22,6 @@ if broken then
   return broken
 end
 local failed = failed_queue(ARGV[10], ARGV[11])
-digests.name(payload, ARGV[12])
 local lives = redis.call('ZCOUNT', q.workers, now, '+inf')
 local idlers = redis.pcall('ZCARD', q.idle)
 local length = redis.pcall('LLEN', q.waiting)
@@ -42,15 +40,10 @@ local function entries_of(lane)
   return names
 end
 
--- Returns the crash count of an entry that isn't a key. Its payload may be large, so it's
--- read only if its digest isn't known.
-local function crashes_in(entry, named)
-  if by == '' then
-    named = digest_of(payload)
-  elseif not digests.is_kept(q, entry, named) then
-    named = digest_of(redis.call('HGET', q.keyed .. entry, 'payload'))
-  end
-  return tonumber(redis.call('HGET', q.ledger, named)) or 0
+-- Returns the crash count of an entry that isn't a key.
+local function crashes_in(entry)
+  local waiting = by == '' and payload or redis.call('HGET', q.keyed .. entry, 'payload')
+  return tonumber(redis.call('HGET', q.ledger, digest_of(waiting))) or 0
 end
 
 local places = {}
@@ -81,7 +74,7 @@ end
 
 local entries = {}
 for _, entry in ipairs(by == '' and entries_of(q) or #line == 0 and { by } or {}) do
-  local fields = redis.pcall('HMGET', q.keyed .. entry, 'due', 'retries', 'crashes', 'process', 'holder', 'digest', 'turn', 'withheld')
+  local fields = redis.pcall('HMGET', q.keyed .. entry, 'due', 'retries', 'crashes', 'process', 'holder', 'turn', 'withheld')
   local waits = redis.pcall('HEXISTS', q.keyed .. entry, 'payload') == 1
   if waits or fields[4] then -- an error has no elements
     local process, holder, token = fields[4] or '', '', 0
@@ -90,10 +83,10 @@ for _, entry in ipairs(by == '' and entries_of(q) or #line == 0 and { by } or {}
       holder, token = fields[5], tonumber(score)
     end
     local due = waits and number(fields[1]) or -1
-    local crashes = waits and not is_key(entry) and crashes_in(entry, fields[6]) or number(fields[3])
+    local crashes = waits and not is_key(entry) and crashes_in(entry) or number(fields[3])
     local planned = tonumber(redis.call('ZSCORE', q.schedule, entry)) or -1
     entries[#entries + 1] = { entry, due, planned, number(fields[2]), crashes,
-      redis.call('ZRANK', q.schedule, entry) or -1, process, holder, token, number(fields[7]), fields[8] and 1 or 0 }
+      redis.call('ZRANK', q.schedule, entry) or -1, process, holder, token, number(fields[6]), fields[7] and 1 or 0 }
   end
 end
 

@@ -12,7 +12,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/keys"
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -102,12 +101,3 @@ func sorted(words string) []string { return slices.Sorted(slices.Values(strings.
 
 // protocol is the document that has the tables of verbs and keys.
 const protocol = "../../docs/protocol.md"
-
-// without returns a call without the last argument, which producers in other languages may leave out.
-func (v *Verb) without(last string, q keys.Queue, given ...any) redisconn.Call {
-	if v.args[len(v.args)-1] != last {
-		panic(v.Name + " doesn't end with " + last)
-	}
-	all := v.line(q, nil, 0, append(given, last, ""))
-	return v.begun(q, all[:len(all)-1])
-}

@@ -2,10 +2,11 @@
 -- unique task's payload, or "r:" and the process whose task waits for its retry. It's a hash:
 --
 --   payload, due, retries, crashes  the waiting task; and card, if it has one (lib_card)
---   digest                          of the waiting payload, if it's large
+--   digest                          of the waiting task, if it's known only by its key; of a payload
+--                                   that is one crash away from failing, too
 --   process, tried, died, holder    the running task: its retries and crashes, and its worker;
 --                                   and held, its card
---   sum                             process:digest, if the running payload is large
+--   sum                             process:digest, if the running task is known only by its key
 --   error                           the error of the last attempt
 --   keep, counts, low, high         how the waiting task merges with the running one
 --                                   if that is retried or returned (put)
@@ -41,29 +42,28 @@ local function number(stored)
   return n and n >= 0 and n <= NEVER and math.floor(n) or 0
 end
 
--- Digests of payloads. Computing one takes 2.5 ms for each MiB, so the sender of a large
--- payload also sends its digest, and the entry keeps it. A digest sent for one task isn't used
--- for another task with that payload: a wrong one harms only its own task.
+-- Digests of payloads. Computing one takes 2.5 ms for each MiB. A task that is known only by its
+-- key has the digest of its entry's name instead, which is named for the payload.
 local digests = {
-  large = 65536, -- a payload with more bytes is large
   hashed = 0, -- bytes that were hashed
   named = {}, -- for the current task
-  computed = {},
 }
 
 local function is_digest(s)
   return s and #s == 40 and not string.find(s, '[^0-9a-f]')
 end
 
-local function digest_of(payload)
-  local digest = digests.named[payload] or digests.computed[payload]
-  if not digest then
-    digest, digests.hashed = redis.sha1hex(payload), digests.hashed + #payload
-    if #payload > digests.large then
-      digests.computed[payload] = digest
-    end
+-- Returns the SHA-1 of a payload. It remembers the last one.
+function digests.sum(payload)
+  if digests.last ~= payload then
+    digests.last, digests.hashed = payload, digests.hashed + #payload
+    digests.last_sum = redis.sha1hex(payload)
   end
-  return digest
+  return digests.last_sum
+end
+
+local function digest_of(payload)
+  return digests.named[payload] or digests.sum(payload)
 end
 
 -- Forgets the digests named for the current task.
@@ -92,10 +92,10 @@ function digests.of_entry(lane, entry, payload, digest)
   end
 end
 
--- Reports whether an entry keeps the digest of its payload: the payload is large, or the task
--- is known only by its key, so that equal payloads don't share its identity.
+-- Reports whether an entry keeps the digest of its task: the task is known only by its key, so
+-- that equal payloads don't share its identity.
 function digests.are_kept(entry, payload)
-  return #payload > digests.large or is_key(entry) and digests.named[payload]
+  return is_key(entry) and digests.named[payload]
 end
 
 -- Reports whether the current task is known only by its key.
@@ -105,10 +105,9 @@ end
 
 -- Reports whether contents has an entry under the digest of a payload although the entry isn't a
 -- copy of it: its task is known only by its key, and the payload equals the name of the entry. A
--- small payload's digest is in the entry only then.
+-- payload's digest is in a key's entry only then.
 function digests.are_of_name(lane, entry, payload, digest)
-  return is_key(payload) and is_key(entry) and #payload <= digests.large
-    and redis.pcall('HGET', lane.keyed .. entry, 'digest') == digest
+  return is_key(payload) and is_key(entry) and redis.pcall('HGET', lane.keyed .. entry, 'digest') == digest
 end
 
 -- Stores the digest of an entry's waiting payload in the entry, if it's kept.
@@ -205,18 +204,10 @@ end)
 -- payload, or nil if there is none; and its card, unless a task runs whose result will be kept: callers
 -- then wait for that one.
 -- told is the digest if contents has it. With only, nothing happens if another payload waits.
--- With unread, the payload isn't read if the entry keeps its digest, and true is returned.
-local function unwait(lane, entry, told, only, unread)
+local function unwait(lane, entry, told, only)
   digests.forget()
   local key = lane.keyed .. entry
-  local payload, process, digest, card, turn, held = unpack(redis.pcall('HMGET', key, unread and 'process' or 'payload', 'process', 'digest', 'card', 'turn', 'held')) -- an error has no fields: a key of the wrong type counts as lost
-  if unread then
-    if digests.is_kept(lane, entry, digest) then
-      payload, told = redis.call('HEXISTS', key, 'payload') == 1, digest
-    else
-      payload = redis.call('HGET', key, 'payload')
-    end
-  end
+  local payload, process, digest, card, turn, held = unpack(redis.pcall('HMGET', key, 'payload', 'process', 'digest', 'card', 'turn', 'held')) -- an error has no fields: a key of the wrong type counts as lost
   if only and payload ~= only then
     return nil
   end

@@ -141,14 +141,14 @@ local function pop(id)
 end
 
 -- Removes the task of a process. Returns the payload as pop does, the entry, its retries, its
--- crashes and its card. The caller passes the digest if it knows it.
-local function take_out(id, digest)
+-- crashes and its card.
+local function take_out(id)
   local entry, tried, crashes, named, card = entry_of(id)
   if entry == false then
     return nil
   end
   local payload = pop(id)
-  digests.name(payload, named or payload and #payload > digests.large and digest)
+  digests.name(payload, named)
   return payload, entry, tried, crashes, card
 end
 
@@ -160,30 +160,10 @@ local function remove(working, id, payload, entry, outcome)
   end
 end
 
--- Removes the task of a process as take_out does, without reading the payload: it's large, and its
--- digest is known. Returns a placeholder instead of the payload, and names the digest for it.
-local function throw_out(id, digest)
-  local entry, tried, crashes, named, card = entry_of(id)
-  local n = redis.pcall('LLEN', q.process .. id)
-  if entry == false or type(n) ~= 'number' then
-    return nil
-  end
-  redis.call('UNLINK', q.process .. id)
-  local payload = n > 0 and {}
-  digests.name(payload, named or digest)
-  return payload, entry, tried, crashes, card
-end
-
--- Ends a process whose task is finished or dropped. Returns its payload, or nil as pop does. If the
--- caller passes the digest of a large payload, it gets a placeholder instead. result is the worker's
--- argument, still encoded (see step.lua, outcomes).
-local function finish(working, id, token, field, digest, result)
-  local payload, entry, _, card
-  if digest then
-    payload, entry, _, _, card = throw_out(id, digest)
-  else
-    payload, entry, _, _, card = take_out(id)
-  end
+-- Ends a process whose task is finished or dropped. Returns its payload, or nil as pop does. result
+-- is the worker's argument (see step.lua, outcomes).
+local function finish(working, id, token, field, result)
+  local payload, entry, _, _, card = take_out(id)
   if payload == nil then
     return nil
   end
@@ -206,8 +186,8 @@ local carried = 0 -- bytes of the payloads given back
 
 -- Returns the task of a process to the front (true), or ends it if a cancel covers it (false). If a
 -- key has the wrong type, nothing happens (nil). died is 1 if its worker died, which counts as a
--- crash. The caller passes the digest if it knows it.
-local function give_back(working, id, token, died, later, digest)
+-- crash.
+local function give_back(working, id, token, died, later)
   local entry, tried, crashes, named, card = entry_of(id)
   if entry == false then
     return nil
@@ -225,7 +205,7 @@ local function give_back(working, id, token, died, later, digest)
     if type(payload) == 'table' then
       return nil
     end
-    digests.name(payload, named or payload and #payload > digests.large and digest)
+    digests.name(payload, named)
     if not payload then
       remove(working, id, nil, entry) -- Redis has lost it
       return false
@@ -254,7 +234,6 @@ local function give_back(working, id, token, died, later, digest)
       return false -- Redis has lost it
     end
     payload, q.drift = moved, q.drift + 1
-    digests.name(payload, digest)
   end
   if died > 0 and not is_key(entry) then
     redis.call('HSET', q.ledger, digest_of(payload), crashes_of(payload) + died)
@@ -267,8 +246,8 @@ end
 -- Plans the task of a process again in delay ms, and adds failures to its retries. Returns true,
 -- or false and nil as give_back does. text is the error of this attempt; if it's empty, the
 -- previous error stays.
-local function put_off(working, id, token, delay, text, failures, digest)
-  local payload, entry, tried, crashes, card = take_out(id, digest)
+local function put_off(working, id, token, delay, text, failures)
+  local payload, entry, tried, crashes, card = take_out(id)
   if payload == nil then
     return nil
   end

@@ -43,11 +43,10 @@ const MaxError = 1 << 10
 type Outcome struct {
 	Process string
 	Token   int64
-	Plain   bool   // it certainly comes from the list; in a round these are last
-	Added   bool   // it was started as an added task, and not as an entry
-	Size    int    // bytes of the payload
-	Card    int    // bytes of the card
-	Digest  string // of the payload; sent to the script if the payload is large
+	Plain   bool // it certainly comes from the list; in a round these are last
+	Added   bool // it was started as an added task, and not as an entry
+	Size    int  // bytes of the payload
+	Card    int  // bytes of the card
 	Verb    Ending
 	Result  []byte        // of Finish; nil: none
 	Delay   time.Duration // of Retry and Snooze
@@ -55,29 +54,19 @@ type Outcome struct {
 	Due     int64         // of Fail: ms of Redis time when the task was due; 0 if that isn't known
 	Reason  string        // of Fail; of Retry, up to MaxError bytes for the next attempt to see; "": it sees the previous reason
 
-	large *largeResult // once Encode has been called
+	omitted string // the length and the digest of a result that is too large to be sent; "" otherwise
 }
 
-// A largeResult describes a large result.
-type largeResult struct {
-	about   string // its length and digest
-	encoded []byte // as sent; nil above the limit
-}
-
-// Encode encodes a large result beforehand, without a lock and beside the rounds, since that
-// takes long. most is the longest result to send whole.
-func (o *Outcome) Encode(most int) {
-	if o.Verb != Finish || len(o.Result) <= Large {
-		return
-	}
-	o.large = &largeResult{about: about(len(o.Result), fmt.Sprintf("%x", sha1.Sum(o.Result)))}
-	if len(o.Result) <= most {
-		o.large.encoded = quoted("+"+o.large.about+":", o.Result)
+// Limit drops a result of more than most bytes: only its length and digest will be sent. It takes
+// a while.
+func (o *Outcome) Limit(most int) {
+	if len(o.Result) > most {
+		o.omitted, o.Result = fmt.Sprintf("#%d:%x", len(o.Result), sha1.Sum(o.Result)), nil
 	}
 }
 
 // word returns the argument of the ending in a round, besides the process.
-func (o *Outcome) word(r *Round) any {
+func (o *Outcome) word() any {
 	switch {
 	case o.Verb == Retry && o.Reason != "":
 		return strconv.FormatInt(max(o.Delay, 0).Milliseconds(), 10) + ":" + o.Reason
@@ -89,59 +78,20 @@ func (o *Outcome) word(r *Round) any {
 			due = strconv.FormatInt(o.Due, 10)
 		}
 		return string(o.Kind) + ":" + due + ":" + o.Reason
-	case o.Verb == Finish && len(o.Result) > Large:
-		if o.large == nil || o.large.encoded == nil && len(o.Result) <= r.results() {
-			o.Encode(r.results())
-		}
-		if len(o.Result) > r.results() {
-			return "#" + o.large.about
-		}
-		return o.large.encoded
 	case o.Verb == Finish && o.Result != nil:
 		return append([]byte{'='}, o.Result...)
 	}
-	return ""
-}
-
-// quoted appends a string to head as JSON, whatever its bytes are. Redis
-// would take 30 ms for each MiB.
-func quoted(head string, s []byte) []byte {
-	const hex = "0123456789abcdef"
-	b := append(make([]byte, 0, len(head)+len(s)+len(s)/8+2), head...)
-	b = append(b, '"')
-	for _, c := range s {
-		switch {
-		case c == '"' || c == '\\':
-			b = append(b, '\\', c)
-		case c < ' ' || c == 0x7f:
-			b = append(b, '\\', 'u', '0', '0', hex[c>>4], hex[c&15])
-		default:
-			b = append(b, c)
-		}
-	}
-	return append(b, '"')
+	return o.omitted
 }
 
 // Large is the size in bytes from which Redis takes long to encode a payload or a result.
-// Observers get the length and the digest of such a payload; the worker encodes such a
-// result.
+// Observers get only the length and the digest of one that is larger.
 const Large = 64 << 10
-
-// hint describes a large payload. A script that knows its digest
-// need not read it.
-func (o *Outcome) hint() string {
-	if o.Size <= Large {
-		return ""
-	}
-	return about(o.Size, o.Digest)
-}
-
-func about(size int, digest string) string { return strconv.Itoa(size) + ":" + digest }
 
 // simple reports whether an outcome only finishes a process of the list, or of an
 // added task. In a round these come last, each process once.
 func (o *Outcome) simple() bool {
-	return (o.Plain || o.Added) && o.Verb == Finish && o.Result == nil && o.Size <= Large
+	return (o.Plain || o.Added) && o.Verb == Finish && o.Result == nil && o.omitted == ""
 }
 
 // Rank returns the place of an outcome in a round: outcomes of the schedule come first, simple ones

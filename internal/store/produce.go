@@ -2,8 +2,6 @@ package store
 
 import (
 	"context"
-	"crypto/sha1"
-	"encoding/hex"
 	"fmt"
 	"math"
 	"time"
@@ -43,16 +41,6 @@ func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, wind
 // with ErrDuplicate.
 func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []byte) (alone bool, err error) {
 	return Put(ctx, r, q, UniqueEntry(payload), Change{Payload: payload, When: Unique})
-}
-
-// named returns the digest of a large payload, which a script would take long to compute. For a
-// small payload, sending the digest would cost more.
-func named(payload []byte) string {
-	if len(payload) <= Large {
-		return ""
-	}
-	sum := sha1.Sum(payload)
-	return hex.EncodeToString(sum[:])
 }
 
 // Pause keeps every worker from starting tasks.
@@ -128,7 +116,7 @@ func Put(ctx context.Context, r Runner, q keys.Queue, entry string, c Change) (a
 func PutOnce(ctx context.Context, r Runner, q keys.Queue, entry, nonce string, window time.Duration, c Change) (first string, alone bool, err error) {
 	a := put.ask(ctx, r, q, "once", nonce, "entry", entry, "payload", c.Payload, "at", c.At, "when", string(c.When),
 		"keep", flag(c.KeepPayload), "counts", flag(c.KeepCounts), "card", c.Card, "by_key", flag(c.ByKey),
-		"window", window.Milliseconds(), "digest", named(c.Payload))
+		"window", window.Milliseconds())
 	fresh := a.int("fresh")
 	first = a.string("first")
 	return first, fresh == 2, a.err

@@ -15,7 +15,6 @@
 -- ARGV[14] by_key  1: the task is known only by its key, so a cancel of the payload doesn't
 --                  affect it
 -- ARGV[15] window  how long the mark lasts, in ms; 0: no mark
--- ARGV[16] digest  of a large payload; "" or omitted: it is computed
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added.
 --
 -- Returns {fresh, first}: 1 if there is a new task, or 2 if nothing else is waiting and no worker
@@ -45,8 +44,7 @@ if when == 'unique' and (waiting or process) then
   return redis.error_reply('DUPLICATE an equal unique task is waiting or running')
 end
 digests.of_entry(q, entry, waiting, digest)
-local named = ARGV[14] == '1' and redis.sha1hex(entry) or ARGV[16]
-digests.name(payload, named)
+digests.name(payload, ARGV[14] == '1' and redis.sha1hex(entry))
 
 -- A rule bounds the time of the waiting task. Two rules, one after the other, make one rule.
 local bounds = { always = { at, at }, extra = { at, at }, unique = { at, at }, never = { 0, NEVER }, later = { at, NEVER }, earlier = { 0, at } }

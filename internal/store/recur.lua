@@ -54,7 +54,7 @@ local function mend(entry, passed, changed, sent, ahead)
   local fresh = waits and turn > passed
   if changed and not (fresh and turn <= now) then
     if fresh then
-      local _, card = unwait(q, entry, nil, nil, true)
+      local _, card = unwait(q, entry)
       cards.replaced(entry, card, redis.call('HGET', courses.key(entry), 'card'))
       waits, held = false, nil
     end
@@ -160,7 +160,7 @@ if judge then
       if not affords(q.keyed .. entry) then
         break
       end
-      local _, card = unwait(q, entry, nil, nil, true)
+      local _, card = unwait(q, entry)
       cards.ended(entry, card, 'removed', '', '')
     end
     redis.call('DEL', courses.key(entry))

@@ -91,11 +91,6 @@ func readRecord(b []byte) *Record {
 			return nil
 		}
 		r.Size = int(n)
-	case '+':
-		if _, encoded, ok := bytes.Cut(about, []byte(`:"`)); ok {
-			r.Result = unquoted(bytes.TrimSuffix(encoded, []byte(`"`)))
-			r.Size = len(r.Result)
-		}
 	}
 	return r
 }
@@ -111,23 +106,6 @@ func wordIn(text string) string {
 		return ""
 	}
 	return text
-}
-
-// unquoted is the inverse of quoted. It decodes in place.
-func unquoted(b []byte) []byte {
-	s := b[:0]
-	for len(b) > 0 {
-		c, n := b[0], 1
-		if c == '\\' && len(b) > 1 {
-			c, n = b[1], 2
-			if c == 'u' && len(b) >= 6 {
-				code, _ := strconv.ParseUint(string(b[2:6]), 16, 8)
-				c, n = byte(code), 6
-			}
-		}
-		s, b = append(s, c), b[n:]
-	}
-	return s
 }
 
 // An EndListener is notified when the task of an entry ends. Its functions are called on the

@@ -40,20 +40,7 @@ type Round struct {
 	Start    []string   // ids of the processes to start
 	Ahead    int        // how many of these, at the end, are prefetched: no slot is free for them
 	Budget   int        // µs of Redis time that starting tasks may take; 0: any. At least one starts
-	Room     int        // bytes of payload that may be prefetched; 0: any number
-	Brief    bool       // return only the length of a large payload or result, and start nothing new
-	Results  int        // bytes of the largest result that is sent whole; 0: Large
 	Passed   Passed     // from the last answer
-}
-
-// results returns the length of the longest result to send whole. A large one may be the reason why
-// an answer was lost.
-func (r *Round) results() int {
-	switch {
-	case r.Results == 0 || r.Brief && r.Results > Large:
-		return Large
-	}
-	return r.Results
 }
 
 // Passed describes the entries at the head of the schedule that rounds have skipped, since a peer
@@ -106,7 +93,6 @@ type Start struct {
 	Retries int
 	Crashes int
 	Failure *FailedTask // in a failed queue
-	Bytes   int         // of the payload, if it was left out of a brief answer
 }
 
 // An Answer is the answer to a round.
@@ -166,11 +152,11 @@ func (s *Stepper) Call(round *Round) redisconn.Call {
 		"worker", round.Worker, "round", round.Number, "lease", round.Lease.Milliseconds(), "seen", round.Seen, "issued", round.Issued, "idle", flag(round.Idle),
 		"crashes", round.Crashes, "solo", flag(round.Solo), "keep", round.Keep, "head", s.head, "tail", s.tail, "wake_failed", s.wakeFailed,
 		"outcomes", len(outcomes), "entries", unplain(outcomes), "ends", ends, "adds", unplain(simple), "stopping", len(round.Stopping), "heard", len(round.Heard),
-		"ahead", round.Ahead, "budget", max(round.Budget, 0), "room", max(round.Room, 0), "brief", flag(round.Brief),
+		"ahead", round.Ahead, "budget", max(round.Budget, 0),
 		"passed", round.Passed.Count, "last", round.Passed.Last, "first", round.Passed.First, "lists", []any(nil),
 	})
 	for _, o := range outcomes {
-		all = append(all, o.Process, o.Token, string(o.Verb), o.word(round), o.hint())
+		all = append(all, o.Process, o.Token, string(o.Verb), o.word())
 	}
 	for _, o := range simple {
 		all = append(all, o.Process, o.Token)
@@ -189,14 +175,14 @@ func (s *Stepper) Call(round *Round) redisconn.Call {
 }
 
 // outcomeSize is how many arguments a call has for an outcome.
-const outcomeSize = 5
+const outcomeSize = 4
 
 // A RoundView is the decoded call of a round.
 type RoundView struct {
 	Worker   string
 	Number   int64
 	Lease    time.Duration
-	Outcomes []Outcome // without results and the digests of large payloads
+	Outcomes []Outcome // without results
 	Said     int64
 	Stopping []Stopping
 	Heard    []string
@@ -313,7 +299,6 @@ func (d *decoder) start() Start {
 			s.Failure = &g
 			in.join(of)
 		}
-		s.Bytes = int(in.int())
 		due, card, failure, byKey := in.int(), in.string(), in.string(), in.int()
 		if !s.Added {
 			s.ByKey = byKey == 1

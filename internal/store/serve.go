@@ -6,8 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/topology"
@@ -16,9 +14,6 @@ import (
 // ErrUnknown is the error of a call that was sent and whose reply was lost: it may have
 // been carried out.
 var ErrUnknown = redisconn.ErrUnknown
-
-// ErrGone says that something doesn't exist.
-var ErrGone = errors.New("not found")
 
 // A Backoff is the time between attempts.
 type Backoff = redisconn.Backoff
@@ -76,15 +71,6 @@ func (s *Sent) Wait(ctx context.Context) (*Answer, error) {
 // Took returns the time from sending the round until it was answered. It's valid only after Wait
 // has returned an answer.
 func (s *Sent) Took() time.Duration { return s.pending.Took() }
-
-// Payload reads the payload of a process. It fails with ErrGone if there is none.
-func (s *View) Payload(ctx context.Context, lane int, process string) ([]byte, error) {
-	payload, err := redis.Bytes(s.Work[lane].One(ctx, redisconn.Command("LINDEX", s.Keys.Process(process), 0)))
-	if _, refused := errors.AsType[redis.Error](err); refused || errors.Is(err, redis.ErrNil) {
-		return nil, ErrGone
-	}
-	return payload, err
-}
 
 // Held returns what a worker holds, according to Redis: process → token.
 func (s *View) Held(ctx context.Context, worker string) (map[string]int64, error) {

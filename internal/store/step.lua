@@ -17,10 +17,8 @@
 -- ARGV[16] tail      end of these names
 -- ARGV[17] wake_failed  channel prefix to wake its workers
 -- ARGV[18] done      channel for the events of finished tasks
--- ARGV[19] outcomes  how many; each: process, token, verb, an argument of the verb and, for a
---                    large payload, bytes:digest, otherwise "".
---                    finish: "=" and the result; "+", bytes:digest: and a large result as JSON; "#" and
---                    bytes:digest of one that is too large; or "". drop: canceled, no event. stop: to the front.
+-- ARGV[19] outcomes  how many; each: process, token, verb and an argument of the verb.
+--                    finish: "=" and the result; "#" and bytes:digest of one that is too large; or "". drop: canceled, no event. stop: to the front.
 --                    retry: delay in ms, then optionally ":" and the error. snooze: ms, and no retry.
 --                    fail: kind:due:reason, due in ms if it's known
 -- ARGV[20] entries   how many of the outcomes, counted from the first, may be of the schedule
@@ -32,13 +30,10 @@
 -- ARGV[25] ahead     how many of the processes to start, counted from the last, are prefetched: they
 --                    start only if no other worker is idle
 -- ARGV[26] budget    µs that starting tasks may cost; 0: no limit. At least one starts
--- ARGV[27] room      bytes of payload that may be prefetched; 0: no limit
--- ARGV[28] brief     1: answers to this round were lost several times. Of a payload of more than
---                    256 KiB, only the length is returned, and nothing new is started
--- ARGV[29] passed    how many entries at the head of the schedule the worker passed over, from its last answer
--- ARGV[30] last      the last of them
--- ARGV[31] first     the time of the first
--- ARGV[32] lists     outcomes, ends, stopping, heard, then the ids of the processes to start
+-- ARGV[27] passed    how many entries at the head of the schedule the worker passed over, from its last answer
+-- ARGV[28] last      the last of them
+-- ARGV[29] first     the time of the first
+-- ARGV[30] lists     outcomes, ends, stopping, heard, then the ids of the processes to start
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_settle, lib_return, lib_failed.
 --
 -- Returns {settled, odd, started, plain, token, cancels, seen, rank, hungry,
@@ -49,9 +44,8 @@
 -- started    for each started task that may need more than its payload: payload, token, details.
 --            Details of a plain task: "". Of an added one: its field of entries, name and card, from
 --            which the entry follows. Otherwise: {entry or "", retries, crashes, the failure in a
---            failed queue, bytes of the payload if it's omitted or 0, ms when it was due (for an
---            occurrence: its time) or 0, card, error of the last attempt, 1 if it's known only by
---            its key}
+--            failed queue, ms when it was due (for an occurrence: its time) or 0, card, error of
+--            the last attempt, 1 if it's known only by its key}
 -- plain      payloads of the tasks started after them
 -- token      the last token
 -- cancels    for each new cancel: name, token
@@ -81,18 +75,14 @@ local outcomes, entries, ends = tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber
 added.ends = tonumber(ARGV[22])
 added.expired = 0 -- tasks that failed because they had expired
 local runs, heard, ahead = tonumber(ARGV[23]), tonumber(ARGV[24]), tonumber(ARGV[25])
-local budget, room = tonumber(ARGV[26]), tonumber(ARGV[27])
+local budget = tonumber(ARGV[26])
 if budget == 0 then
   budget = math.huge
 end
-if room == 0 then
-  room = math.huge
-end
 local failed = ARGV[15] ~= '' and failed_queue(ARGV[15], ARGV[16], ARGV[17])
 local working = q.working .. worker
-local brief = ARGV[28] == '1'
-local passed, passed_last, passed_first = tonumber(ARGV[29]), ARGV[30], tonumber(ARGV[31]) or 0
-local at = 32
+local passed, passed_last, passed_first = tonumber(ARGV[27]), ARGV[28], tonumber(ARGV[29]) or 0
+local at = 30
 
 -- All checks first, since Redis doesn't roll back.
 if not redis.call('ZSCORE', q.workers, worker) then
@@ -163,43 +153,34 @@ local function has_observers()
 end
 
 -- Publishes the event of a finished task, until an event reaches nobody. The event of a large
--- payload has its length and digest, passed in large as bytes:digest, since encoding the payload
--- takes much time and memory.
+-- payload or result has its length and digest: encoding takes ten times as long as hashing.
 -- A step encodes a limited number of bytes, as many as a worker that knows of observers settles in
 -- a round. A worker that doesn't know yet may finish a thousand large tasks: beyond the limit,
--- events have the length, and the digest if it's quick to compute.
-local publishing, observed = true, false
-digests.encoded = 0
-local function announce(payload, large, word)
+-- events have the length.
+local publishing, observed, encoded = true, false, 0
+local function announce(payload, word)
   if not publishing then
     return
   end
-  local event = { workerId = worker }
-  local function tell_of(name, value, about)
-    local size, digest
-    if about then
-      size, digest = string.match(about, '^(%d+):(%x+)$')
-    elseif #value > digests.large or digests.encoded >= 200000 then
-      size, digest = #value, #value <= 1024 and redis.sha1hex(value) or nil
-    elseif #value > 1024 and not has_observers() then
-      size = #value
+  local LARGE, MOST = 65536, 200000
+  local event, full = { workerId = worker }, encoded >= MOST
+  local function tell_of(name, value)
+    if full or #value > 1024 and not has_observers() then
+      event[name .. 'Size'] = #value
+    elseif #value > LARGE then
+      event[name .. 'Size'], event[name .. 'Digest'], encoded = #value, digests.sum(value), encoded + #value / 10
     else
-      event[name], digests.encoded = value, digests.encoded + #value
-      return
+      event[name], encoded = value, encoded + #value
     end
-    event[name .. 'Size'], event[name .. 'Digest'] = tonumber(size), digest
   end
-  tell_of('task', payload, large)
-  local about, from = string.match(word, '^[#+](%d+:%x+):?()')
-  local encoded = about and string.sub(word, 1, 1) == '+' and has_observers()
-  if not encoded and word ~= '' then
-    tell_of('result', string.sub(word, 2), about)
+  tell_of('task', payload)
+  local size, digest = string.match(word, '^#(%d+):(%x+)$')
+  if size then
+    event.resultSize, event.resultDigest = tonumber(size), digest
+  elseif word ~= '' then
+    tell_of('result', string.sub(word, 2))
   end
-  local message = cjson.encode(event)
-  if encoded then
-    message = string.sub(message, 1, -2) .. ',"result":' .. string.sub(word, from) .. '}'
-  end
-  local reached = redis.pcall('PUBLISH', done, message)
+  local reached = redis.pcall('PUBLISH', done, cjson.encode(event))
   publishing = type(reached) == 'number' and reached > 0
   observed = publishing
 end
@@ -215,11 +196,11 @@ later(function(failures)
 
   -- Moves the task of a process to the failed queue, or sets it aside. Returns true, or false
   -- and nil as give_back does.
-  function failures.give_up(id, started, kind, due, reason, digest)
+  function failures.give_up(id, started, kind, due, reason)
     if failed and not failures.sound(failed) then
       return nil
     end
-    local payload, entry, tried, died, card = take_out(id, digest)
+    local payload, entry, tried, died, card = take_out(id)
     if payload == nil then
       return nil
     end
@@ -251,34 +232,32 @@ later(function(failures)
 end, failures)
 
 local settled, trouble = {}, ''
-digests.large_one = '^%d+:(' .. string.rep('[%da-f]', 40) .. ')$'
 local any = keyed
 for i = 1, outcomes do
   keyed = any and i <= entries -- so that plain tasks cost no extra commands
-  local id, started, verb, word, large = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3], ARGV[at + 4]
-  local digest = string.match(large, digests.large_one)
-  at = at + 5
+  local id, started, verb, word = ARGV[at], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
+  at = at + 4
   if i > 1 then
     score = redis.call('ZSCORE', working, id)
   end
   if tonumber(score) ~= started then
     settled[i] = 'gone'
   elseif verb == 'finish' or verb == 'drop' then
-    local payload = finish(working, id, started, verb == 'finish' and 'finished' or 'stopped', digest, word)
+    local payload = finish(working, id, started, verb == 'finish' and 'finished' or 'stopped', word)
     settled[i] = payload and 'ok' or 'refused'
     if payload and verb == 'finish' then
-      announce(payload, digest and large, word)
+      announce(payload, word)
     end
   else
     local moved
     if verb == 'stop' then
-      moved = give_back(working, id, started, 0, nil, digest)
+      moved = give_back(working, id, started, 0)
     elseif verb == 'retry' or verb == 'snooze' then
       local delay, text = string.match(word, '^(%d+):?(.*)$')
-      moved = put_off(working, id, started, tonumber(delay), text, verb == 'retry' and 1 or 0, digest)
+      moved = put_off(working, id, started, tonumber(delay), text, verb == 'retry' and 1 or 0)
     else
       local kind, due, reason = string.match(word, '^(%a+):(%d*):(.*)$')
-      moved = failures.give_up(id, started, kind, due, reason, digest)
+      moved = failures.give_up(id, started, kind, due, reason)
     end
     settled[i] = moved and 'ok' or moved == false and 'canceled' or 'refused'
   end
@@ -309,9 +288,9 @@ for i = 1, ends, PAGE do
     if started ~= ARGV[at + 2 * j - 1] then
       what = 'gone'
     elseif not usual or publishing or keyed and (not name or cards.has(card, cards.keep)) then
-      local payload = finish(working, id, tonumber(started), 'finished', nil, '')
+      local payload = finish(working, id, tonumber(started), 'finished', '')
       if payload then
-        announce(payload, nil, '')
+        announce(payload, '')
       else
         what, trouble = 'refused', 'WRONGTYPE the key of a process is of another type'
       end
@@ -389,17 +368,10 @@ end
 -- integration/spec has a copy, which its tests compare. The costs of outcomes are in cost.go.
 local COST = { plain = 4, watched = 10, entry = 25, passed = 4, unstarted = 50, bytes = 400, card = 100 }
 local spent, prompt = 0, #ARGV - ahead -- up to prompt, tasks run immediately; later ones are prefetched
-local function spend(cost, bytes, more)
-  spent = spent + cost + (bytes - bytes % COST.bytes) / COST.bytes
-  if first > prompt then
-    room = room - bytes - more
-  end
-end
 
--- Reports whether the next id may be used. No more tasks start when the budget is spent, or the
--- room, which only prefetched tasks use.
+-- Reports whether the next id may be used. No more tasks start when the budget is spent.
 local function goes_on()
-  return first <= final and spent < budget and room > 0
+  return first <= final and spent < budget
 end
 
 local PASS_AT_MOST = 200
@@ -407,22 +379,15 @@ local skipped, before_it, passing = 0, 0, 0 -- passed over by this round and by 
 
 local starts = later(function(starts)
   function starts.tell(payload, given, entry, retries, crashes, due, card, text, value)
-    local BRIEF = 262144
-    local more, bytes = value or '', 0
-    local by_key = digests.are_of_key(entry, payload)
-    if brief and #payload > BRIEF then
-      bytes = #payload
-      payload = ''
-    end
-    if (entry or crashes > 0) and not value or bytes > 0 then
+    local more = value or ''
+    if (entry or crashes > 0) and not value then
       local story = ''
       if entry and not failed then -- in a failed queue: the failure
         local kind, reason, tries, deaths, who, when, from, planned = unpack(redis.call('HMGET', q.keyed .. entry,
           'kind', 'reason', 'tries', 'deaths', 'worker', 'at', 'from', 'planned'))
         story = { entry, payload, kind or '', reason or '', tries or '0', deaths or '0', who or '', when or '0', from or '', planned or '0' }
       end
-      more = { value or entry or '', retries, crashes, story, bytes, due or 0, card or '', text or '',
-        by_key and 1 or 0 }
+      more = { entry or '', retries, crashes, story, due or 0, card or '', text or '', digests.are_of_key(entry, payload) and 1 or 0 }
     end
     started[filled + 1], started[filled + 2], started[filled + 3] = payload, given, more
     filled = filled + 3
@@ -494,8 +459,7 @@ local starts = later(function(starts)
   end
 
   function starts.one(payload, entry, retries, crashes, due, card, text, value)
-    local more = card and #card or 0
-    spend((entry and COST.entry or COST.watched) + math.floor(more / COST.card), #payload, more)
+    spent = spent + (entry and COST.entry or COST.watched) + math.floor((card and #card or 0) / COST.card) + math.floor(#payload / COST.bytes)
     if crashes > 0 then
       final = math.min(final, prompt) -- no prefetch, so that no other task is charged with its crash
     end
@@ -599,7 +563,7 @@ if round <= last then
       starts.tell(payload, tonumber(before), entry, tried, died, number(took), card, text, is and is.value)
     end
   end
-elseif open and wanted > 0 and not brief then
+elseif open and wanted > 0 then
   -- Entries left to other workers stay at the head, so the next page begins behind them. If
   -- earlier rounds passed over some, this one continues behind them, unless entries were planned
   -- before them: then the last is further back, or the first is earlier. Passed entries aren't
@@ -711,9 +675,9 @@ elseif open and wanted > 0 and not brief then
     starts.added()
   end
   if not counting then
-    -- No crash counts. Most tasks start here, so goes_on and spend are inlined.
+    -- No crash counts. Most tasks start here, so goes_on is inlined.
     local before, last_score = first - 1, 2 * (first - at)
-    while first <= final and spent < budget and room > 0 do
+    while first <= final and spent < budget do
       local id = ARGV[first]
       local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
       if type(payload) ~= 'string' then
@@ -723,9 +687,6 @@ elseif open and wanted > 0 and not brief then
       end
       local bytes = #payload
       spent = spent + COST.plain + (bytes - bytes % COST.bytes) / COST.bytes
-      if first > prompt then
-        room = room - bytes
-      end
       token = token + 1
       plain[first - before] = payload
       scores[last_score + 1], scores[last_score + 2] = token, id

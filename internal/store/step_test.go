@@ -82,9 +82,6 @@ func (e *env) start(s Start) string {
 	if s.Crashes > 0 {
 		all += fmt.Sprint("!", s.Crashes)
 	}
-	if s.Bytes > 0 {
-		all += fmt.Sprint("^", s.Bytes)
-	}
 	if s.Card != "" {
 		all += "[" + s.Card + "]"
 	}

@@ -9,7 +9,7 @@ var (
 	add = verb(Verb{Name: "add", By: asWorker, Does: "adds tasks with cards, in order, all or none, and wakes an idle worker for each",
 		Keys: "added idle workers waiting once", Args: "wake enqueue keyed window salt task…", Reply: "first fresh", Tells: "wake enqueue"})
 	put = verb(Verb{Name: "put", By: asWorker, Does: "schedules a task with a key, or changes the waiting one",
-		Keys: "shared once", Args: "shared entry payload at when keep counts enqueue card by_key window digest", Reply: "fresh first", Fails: "DUPLICATE", Tells: "wake enqueue end"})
+		Keys: "shared once", Args: "shared entry payload at when keep counts enqueue card by_key window", Reply: "fresh first", Fails: "DUPLICATE", Tells: "wake enqueue end"})
 	recur = verb(Verb{Name: "recur", By: asWorker, Does: "asserts a page of schedules, and plans missing occurrences",
 		Keys: "shared recurring", Args: "shared period judge schedules…", Reply: "asserted ended now", Tells: "wake end"})
 	removeEntry = verb(Verb{Name: "remove", By: asWorker, Does: "removes the waiting task of an entry",
@@ -18,7 +18,7 @@ var (
 	join = verb(Verb{Name: "join", By: asWorker, Does: "makes a worker a member",
 		Keys: "workers suspects rounds token", Args: "worker lease asked round", Reply: "joined", Fails: "EVICTED"})
 	step = verb(Verb{Name: "step", By: asWorker, Does: "one round of a worker: ends processes, then starts others",
-		Keys: "shared", Args: "shared worker round lease seen issued idle crashes solo keep head tail wake_failed done outcomes entries ends adds stopping heard ahead budget room brief passed last first lists…",
+		Keys: "shared", Args: "shared worker round lease seen issued idle crashes solo keep head tail wake_failed done outcomes entries ends adds stopping heard ahead budget passed last first lists…",
 		Reply: "settled odd started plain token cancels seen rank hungry again trouble recorded due unstarted last cut dropped passed observed watched expired",
 		Fails: "EVICTED STALE", Tells: "wake done end"})
 	beat = verb(Verb{Name: "beat", By: asWorker, Does: "renews the lease of a worker, and looks for workers whose lease has expired",
@@ -32,7 +32,7 @@ var (
 		Keys: "shared", Args: "shared worker round asked", Reply: "returned left", Fails: "EVICTED", Tells: "wake end"})
 
 	cancel = verb(Verb{Name: "cancel", By: asWorker, Does: "removes a page of a payload's waiting copies, and stops the running ones",
-		Keys: "shared", Args: "shared channel payload left since after until digest",
+		Keys: "shared", Args: "shared channel payload left since after until",
 		Reply: "removed token stopped finished left since after until", Tells: "wake cancel end"})
 	cancelKey = verb(Verb{Name: "cancel_key", By: asWorker, Does: "removes the waiting task of a key, and stops the running one",
 		Keys: "shared", Args: "shared entry", Reply: "removed token stopped finished", Tells: "wake end"})
@@ -61,6 +61,6 @@ var (
 	check = verb(Verb{Name: "check", By: asWorker, Does: "examines a queue at one moment, and repairs what it can",
 		Keys: "shared recurring", Args: "shared mend what worker name…", Reply: "flaws judged retries", Tells: "wake"})
 	explain = verb(Verb{Name: "explain", By: asWorker, Does: "returns where the copies of a task are, and the state of the queue",
-		Keys: "shared", Args: "shared entry payload most depth head tail digest",
+		Keys: "shared", Args: "shared entry payload most depth head tail",
 		Reply: "now paused workers idle ready length added places line entries failures"})
 )
