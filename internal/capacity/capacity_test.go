@@ -91,36 +91,6 @@ func TestWaits(t *testing.T) {
 	is.Equal(free(c), 2)
 }
 
-// One Take gets all the turns of its share, and no more.
-func TestTakesItsTurns(t *testing.T) {
-	is := is.New(t)
-	c := capacity.New(100)
-	a, b := add(c, 1, 1), add(c, 1, 0)
-	is.Equal(a.take(100), 100)
-	is.Equal(b.take(100), 0)
-	a.Give(100, 1)
-	is.Equal(a.take(100), 7)
-	is.Equal(a.take(100), 0)
-	is.Equal(b.take(100), 1)
-	is.Equal(b.take(100), 0)
-	is.Equal(a.take(3), 3) // and doesn't wait
-	is.Equal(b.take(5), 5)
-	is.Equal(b.take(100), 84)
-}
-
-// Units that the first Take leaves are held back for the next task of the same share.
-func TestHeavyAloneHoldsBack(t *testing.T) {
-	is := is.New(t)
-	c := capacity.New(5)
-	heavy, urgent := add(c, 3, 0), add(c, 1, 9)
-	is.Equal(heavy.take(2), 1)
-	is.Equal(urgent.take(1), 0)
-	heavy.Give(1, 3)
-	is.Equal(poked(c, heavy, urgent), []int{0})
-	is.Equal(heavy.take(2), 1)
-	is.Equal(urgent.take(1), 1) // nothing has been held back since
-}
-
 func TestTotalChanges(t *testing.T) {
 	is := is.New(t)
 	c := capacity.New(0)

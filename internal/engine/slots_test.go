@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"fmt"
 	"math/rand/v2"
 	"slices"
 	"testing"
@@ -10,18 +9,6 @@ import (
 	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/store"
 )
-
-// at returns a queue with a handler, with its lock held as by seated.
-func at(t *testing.T, change func(o *Options)) *Queue { return seated(t, change).queue }
-
-// attempts returns n attempts that the current session holds.
-func (s *Queue) attempts(n int) (all []*Attempt) {
-	for range n {
-		s.session.token++
-		all = append(all, s.session.holds(fmt.Sprint("t", s.session.token), s.session.token, ""))
-	}
-	return all
-}
 
 // In any order of events, each held task is ready, being handled, or on its way back; each slot
 // belongs to a handler or a round in flight; and all units are given back.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -48,27 +47,6 @@ func TestRenewal(t *testing.T) {
 		list := redistest.Sure(redis.String(conn.Do("CLIENT", "LIST")))(t)
 		return strings.Count(list, "id=") == 1
 	})
-}
-
-// Neither callers nor Close notice renewals, however many there are.
-func TestRenewalAmongCalls(t *testing.T) {
-	t.Parallel()
-	for range 20 {
-		dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(t)
-		l := redisconn.NewLine(dial, 0).Renewed(time.Microsecond)
-		var all sync.WaitGroup
-		for range 4 {
-			all.Go(func() {
-				for range 50 {
-					if _, err := l.One(t.Context(), redisconn.Command("PING")); err != nil {
-						t.Error(err)
-					}
-				}
-			})
-		}
-		all.Wait()
-		l.Close()
-	}
 }
 
 // Credentials is called at each dial. Its error or panic becomes the error of the dial. No error

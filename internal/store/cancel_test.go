@@ -35,19 +35,6 @@ func page(n int) state {
 		"cancel:#t" + itoa(n-1): "{finished=0 stopped=0 token=" + itoa(n) + "} +1440m"}
 }
 
-// fill runs a line of Lua n times, with i from 0 on.
-func (e *env) fill(n int, line string, keys ...string) {
-	e.t.Helper()
-	body := "for i = ARGV[1], ARGV[2] do " + line + " end"
-	for from := 0; from < n; from += 10_000 {
-		args := []any{body, len(keys)}
-		for _, k := range keys {
-			args = append(args, k)
-		}
-		e.must(e.conn.Do("EVAL", append(args, from, min(n, from+10_000)-1, e.q.Keyed(""))...))
-	}
-}
-
 // push adds a payload n times.
 func (e *env) push(n int, payload string) {
 	e.t.Helper()

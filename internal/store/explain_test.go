@@ -2,9 +2,6 @@ package store
 
 import (
 	"fmt"
-	"slices"
-	"strings"
-	"testing"
 )
 
 var _ = probed("explain",
@@ -47,37 +44,4 @@ func explained(e *env, entry, payload string, depth int) string {
 		w.add("failures", fmt.Sprintf("%s %s %q ~%d !%d %s %q %s", g.Entry, g.Kind, g.Reason, g.Retries, g.Crashes, g.Worker, g.From, time(g.At)+g.Card))
 	}
 	return e.short(w.String())
-}
-
-// Explain counts the added tasks before one, up to the given number, 2,000 tasks or 1 MiB.
-func TestExplainLine(t *testing.T) {
-	behind := func(payloads ...string) state {
-		payloads = append(slices.Clone(payloads), "y")
-		items := series(len(payloads), func(i int) string { return fmt.Sprintf("1-%d-a/0=%s", i, payloads[i]) })
-		return member.with("added", "|"+strings.Join(items, " ")+"|")
-	}
-	large := strings.Repeat("l", 16384)
-	mebibyte := slices.Repeat([]string{large}, 64)
-	less := slices.Concat(mebibyte[1:], []string{large[1:]})
-	var all []scenario
-	for _, c := range []struct {
-		name   string
-		before []string
-		depth  int
-		want   int
-	}{
-		{"as many as are looked at", slices.Repeat([]string{"x"}, 4), 4, 4},
-		{"more than are looked at", slices.Repeat([]string{"x"}, 5), 4, -1},
-		{"many", slices.Repeat([]string{"x"}, 1990), 10_000, 1990},
-		{"too many", slices.Repeat([]string{"x"}, 2010), 10_000, -1},
-		{"large", mebibyte, 10_000, 64},
-		{"too large", append(slices.Clone(mebibyte), "x"), 10_000, -1},
-		{"nearly too large", append(less, "x"), 10_000, 65},
-	} {
-		n := len(c.before)
-		explain := func(e *env) string { return explained(e, fmt.Sprintf("k:@1-%d-a", n), "", c.depth) }
-		all = append(all, scenario{name: c.name, seed: behind(c.before...), steps: []when{
-			{call: explain, want: fmt.Sprintf("workers=1 added=%d line=%d@1/0=y", n+1, c.want)}}})
-	}
-	run(t, all)
 }

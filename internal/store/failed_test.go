@@ -22,15 +22,6 @@ func (s state) merged(t state) state {
 	return c
 }
 
-// failed returns the same state for the failed queue.
-func (s state) failed() state {
-	c := state{}
-	for k, v := range s {
-		c["failed:"+k] = v
-	}
-	return c
-}
-
 var gaveUp = Outcome{Kind: Failed, Reason: "r"}
 
 // Scripts don't make up what Redis has lost, and nothing else is affected.

@@ -3,7 +3,6 @@ package topology_test
 import (
 	"errors"
 	"fmt"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -29,51 +28,6 @@ func elsewhere(t *testing.T, c *redistest.Cluster, slot int) *redistest.Server {
 		return c.Nodes[0]
 	}
 	return c.Nodes[1]
-}
-
-// While a slot moves to another node, a script may end midway if all keys that it declares exist:
-// at the first key that it doesn't declare. If it declares a key that never exists, it is rejected
-// before it has written anything, and the router sends it again once the slot has moved. The same
-// applies to a plain command that follows at once.
-func TestSlotOnItsWay(t *testing.T) {
-	is := redistest.Parallel(t)
-	c := redistest.StartCluster(t, 2, 0)
-	at := slot("{q}")
-	is.Equal(at, c.Slot(t, "{q}")) // the slot of a queue named q
-	owner, to := c.Owner(t, at), elsewhere(t, c, at)
-	r := router(t, cluster(addresses(c)...), 20*time.Second)
-	ctx := t.Context()
-	redistest.Sure(r.One(ctx, redisconn.Command("SET", "count{q}", 0)))(t)
-	redistest.Eventually(t, "the owner is known", func() bool { return r.Home(queue("q")) == owner.Addr() })
-	script := redisconn.NewScript(func() string { return "redis.call('RPUSH', 'more{q}', 'x'); return redis.call('INCR', KEYS[1])" })
-	half := redisconn.NewScript(func() string { return "redis.call('INCR', KEYS[1]); redis.call('RPUSH', 'more{q}', 'x')" })
-	count := func(want int) {
-		t.Helper()
-		is.Helper()
-		is.Equal(redistest.Sure(redis.Int(redistest.Dial(t, owner.URL()).Do("GET", "count{q}")))(t), want)
-	}
-	c.BeginMove(t, at, to)
-
-	_, err := r.One(ctx, half.Call([]string{"count{q}"}))
-	is.True(redisconn.Answered(err) && strings.Contains(err.Error(), "non local key"))
-	count(1) // half of it was done
-
-	p := r.Start(script.Call([]string{"count{q}", "never{q}"}))
-	redistest.Sure(r.One(ctx, redisconn.Command("SET", "new{q}", "y")))(t) // it is on the new node now
-	is.Equal(redistest.Sure(redis.Int(redistest.Dial(t, owner.URL()).Do("EXISTS", "count{q}")))(t), 1)
-	is.Equal(redistest.Sure(redis.String(r.One(ctx, redisconn.Command("GET", "new{q}"))))(t), "y")
-	// A script with one key that doesn't exist follows the slot; the new node doesn't know its
-	// source.
-	one := redisconn.NewScript(func() string { return "return redis.call('SET', KEYS[1], 'z')" })
-	redistest.Sure(r.One(ctx, one.Call([]string{"newer{q}"})))(t)
-	count(1)
-
-	is.Equal(c.MoveKeys(t, at, 100, owner, to), 1)
-	c.EndMove(t, at, owner, to)
-	reply := p.Wait(ctx)[0]
-	is.Equal(redistest.Sure(redis.Int(reply.Value, reply.Err))(t), 2)
-	is.Equal(r.Home(queue("q")), to.Addr())
-	is.Equal(redistest.Sure(redis.Int(r.One(ctx, redisconn.Command("EXISTS", "count{q}", "more{q}", "new{q}", "newer{q}"))))(t), 4)
 }
 
 // A slot moves back and forth during calls: each call is carried out once, and none fails. In the
