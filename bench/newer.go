@@ -29,17 +29,17 @@ func addedAtOnce(s *stage) []worqr.TaskSpec {
 // affect other actions.
 var recurring = []action{
 	{name: "Every, 50 of them", do: func(ctx context.Context, s *stage) error {
-		return errors.Join(s.asserts(ctx, "1a", 50, 20), s.asserts(ctx, "2b", 50, 20)) // new ones, and then others that replace them
+		return errors.Join(s.asserts(ctx, "1:1a", 50, 20), s.asserts(ctx, "1:2b", 50, 20)) // new ones, and then others that replace them
 	}},
 	{name: "Every, 15 of the largest", do: func(ctx context.Context, s *stage) error {
-		return errors.Join(s.asserts(ctx, "3c", 15, worqr.MaxEveryPayload), s.asserts(ctx, "4d", 15, worqr.MaxEveryPayload))
+		return errors.Join(s.asserts(ctx, "1:3c", 15, worqr.MaxEveryPayload), s.asserts(ctx, "1:4d", 15, worqr.MaxEveryPayload))
 	}},
 	{name: "Recurring", readout: true, do: func(ctx context.Context, s *stage) error {
-		return errors.Join(s.asserts(ctx, "1a", 50, 20), exhaust(s.worker.Queue("recurring").Recurring(ctx)))
+		return errors.Join(s.asserts(ctx, "1:1a", 50, 20), exhaust(s.worker.Queue("recurring").Recurring(ctx)))
 	}},
 	{name: "RunNow", readout: true, do: func(ctx context.Context, s *stage) error {
 		q := s.worker.Queue("recurring")
-		err := s.asserts(ctx, "3c", 15, worqr.MaxEveryPayload)
+		err := s.asserts(ctx, "1:3c", 15, worqr.MaxEveryPayload)
 		found, failed := q.RunNow(ctx, "recurring1")
 		if failed == nil && !found {
 			failed = errors.New("nothing recurs")
@@ -55,7 +55,7 @@ func (s *stage) asserts(ctx context.Context, print string, n, size int) error {
 	defer line.Close()
 	var all []store.Schedule
 	for i := range n {
-		one := store.Schedule{Entry: store.EntryOf(fmt.Sprint("recurring", i)), Print: print, Payload: make([]byte, size)}
+		one := store.Schedule{Entry: store.EntryOf(fmt.Sprint("recurring", i)), Print: print, Renewed: print, Payload: make([]byte, size)}
 		for n := range int64(64) {
 			one.Times = append(one.Times, time.Now().Add(time.Hour).UnixMilli()+n*1000)
 		}

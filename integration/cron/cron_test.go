@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -58,27 +59,6 @@ func TestClockChanges(t *testing.T) {
 	}
 }
 
-// Each expression has its own print; equal ones have equal prints.
-func TestPrints(t *testing.T) {
-	t.Parallel()
-	print := func(text string) string {
-		s := recur.Spec{Schedule: parse(t, text)}
-		return s.Print()
-	}
-	seen := map[string]string{}
-	for _, text := range []string{"*/5 9-17 * * *", "*/5 9-18 * * *", "* * * * * *", "* * 0-2,5-23 * * *", "* * 0-2,4-23 * * *", "0 3 * * *", "CRON_TZ=Europe/Berlin 0 3 * * *",
-		"CRON_TZ=Europe/Paris 0 3 * * *", "0 3 29 2 *", "0 3 30 2 *", "0 3 31 12 *", "0 3 * * 1-5", "0 3 * * 1-6", "* * * * *", "0-16,18-59 * * * *", "@every 1h", "@every 1h1s"} {
-		first, again := print(text), print(text)
-		if other, twice := seen[first]; twice {
-			t.Errorf("%s is %s", text, other)
-		}
-		seen[first] = text
-		if first != again {
-			t.Errorf("%s changes", text)
-		}
-	}
-}
-
 // office returns a schedule of every minute from 9 to an hour, in a zone where it's now between
 // 18:00 and 18:58, or 17:59.
 func office(until int) string {
@@ -119,19 +99,8 @@ func TestDeploys(t *testing.T) {
 	q := peer(old)
 	soon(q, "tomorrow", false)
 	soon(peer(newer), "the newer deploy", true)
-	is.NoErr(q.Every("x", parse(t, office(16)), nil, nil))
+	is.NoErr(q.Every("x", parse(t, strings.Replace(office(16), " * ", " */2 ", 1)), nil, nil)) // its next times differ
 	soon(q, "changed by a peer that runs", false)
 	is.NoErr(q.Every("x", newer, nil, nil))
 	soon(q, "and back", true)
-}
-
-func BenchmarkPrint(b *testing.B) {
-	for _, text := range []string{"* * * * * *", "* * * * *", "*/5 9-17 * * *", "30 4 * * *", "CRON_TZ=Europe/Berlin 30 4 * * *", "CRON_TZ=Europe/Berlin * * * * *", "0 0 29 2 *", "@every 1h30m", "0 0 30 2 *"} {
-		b.Run(text, func(b *testing.B) {
-			s := recur.Spec{Schedule: parse(b, text)}
-			for b.Loop() {
-				_ = s.Print()
-			}
-		})
-	}
 }

@@ -18,12 +18,16 @@ type page struct {
 	bytes int
 }
 
-// A want is a job for which Redis wants the times after a given time.
+// A want is a job for which Redis wants the times after a given time, or only the print.
 type want struct {
 	*job
 	after time.Time
-	new   bool // Redis doesn't have the schedule
+	state string // the answer
 }
+
+// mostAsked is how often a page is asserted until all prints are those that Redis can compare: it has one
+// schedule that is in force, and up to four that were replaced.
+const mostAsked = 8
 
 // assert asserts jobs, page by page. If a page fails, it continues with the next one.
 func (s *Schedules) assert(ctx context.Context, h *home, l *site, jobs []*job) (err error) {
@@ -44,26 +48,39 @@ func (s *Schedules) assert(ctx context.Context, h *home, l *site, jobs []*job) (
 // page asserts jobs by their prints, and then sends in full the schedules that Redis wants. If
 // Redis has lost one, all jobs are asserted again next.
 func (s *Schedules) page(ctx context.Context, h *home, l *site, jobs []*job) error {
-	short := make([]store.Schedule, len(jobs))
-	for i, j := range jobs {
-		short[i] = store.Schedule{Entry: j.entry, Print: j.print, Since: j.since}
-	}
-	told, err := s.ask(ctx, h, l, short)
-	if err != nil {
-		return err
-	}
 	var wants []want
 	lost := false
-	for i, j := range jobs {
-		a := told[i]
-		if a.State != store.ScheduleWanted && a.State != store.ScheduleMore {
-			s.tell(j, a)
-			continue
+	for n := 0; n < mostAsked && len(jobs) > 0; n++ {
+		short := make([]store.Schedule, len(jobs))
+		for i, j := range jobs {
+			short[i] = store.Schedule{Entry: j.entry, Print: j.print, Since: j.since}
 		}
-		isNew := a.State == store.ScheduleWanted
-		lost = lost || isNew && (j.state == store.ScheduleHeld || j.state == store.ScheduleMore)
-		s.known(j, a)
-		wants = append(wants, want{j, time.UnixMilli(a.After), isNew})
+		told, err := s.ask(ctx, h, l, short)
+		if err != nil {
+			return err
+		}
+		var compare []want
+		for i, j := range jobs {
+			w := want{j, time.UnixMilli(told[i].After), told[i].State}
+			switch w.state {
+			case store.ScheduleCompare:
+				compare = append(compare, w)
+			case store.ScheduleWanted, store.ScheduleMore:
+				lost = lost || w.state == store.ScheduleWanted && (j.state == store.ScheduleHeld || j.state == store.ScheduleMore)
+				wants = append(wants, w)
+			default:
+				s.tell(j, told[i])
+				continue
+			}
+			s.known(j, told[i])
+		}
+		jobs = nil
+		for i, p := range s.plans(ctx, compare) {
+			if p != nil {
+				s.printed(compare[i].job, p.print)
+				jobs = append(jobs, compare[i].job)
+			}
+		}
 	}
 	if lost {
 		s.Renew()
@@ -74,10 +91,10 @@ func (s *Schedules) page(ctx context.Context, h *home, l *site, jobs []*job) err
 // send asserts in full the schedules that Redis wants, several per call.
 func (s *Schedules) send(ctx context.Context, h *home, l *site, wants []want) error {
 	var p page
-	for i, times := range s.times(ctx, wants) {
+	for i, plan := range s.plans(ctx, wants) {
 		j := wants[i].job
 		spec := s.specOf(j)
-		if len(times) == 0 || !s.current(j) {
+		if plan == nil || !s.current(j) {
 			continue
 		}
 		if p.bytes > 0 && p.bytes+spec.size() > callBytes {
@@ -88,7 +105,7 @@ func (s *Schedules) send(ctx context.Context, h *home, l *site, wants []want) er
 		p.jobs, p.bytes = append(p.jobs, j), p.bytes+spec.size()
 		p.all = append(p.all, store.Schedule{
 			Entry: j.entry, Print: j.print, Since: j.since, Late: spec.Late.Milliseconds(),
-			Times: times, Payload: spec.Payload, Card: spec.Card,
+			Times: plan.times, Payload: spec.Payload, Card: spec.Card, Renewed: plan.print,
 		})
 	}
 	return s.flush(ctx, h, l, &p)
@@ -103,6 +120,12 @@ func (s *Schedules) flush(ctx context.Context, h *home, l *site, p *page) error 
 		return err
 	}
 	for i, j := range p.jobs {
+		switch told[i].State {
+		case store.ScheduleHeld:
+			s.printed(j, p.all[i].Renewed)
+		case store.ScheduleCompare: // another peer was faster
+			s.hurry(j)
+		}
 		s.tell(j, told[i])
 	}
 	*p = page{}
@@ -132,10 +155,26 @@ func (s *Schedules) ask(ctx context.Context, h *home, l *site, all []store.Sched
 	return told, err
 }
 
+// known records the answer about a job.
 func (s *Schedules) known(j *job, a store.Asserted) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	j.since, j.state = a.Since, a.State
+	if j.since = a.Since; a.State != store.ScheduleCompare {
+		j.state = a.State
+	}
+}
+
+// hurry makes a job due in the next turn.
+func (s *Schedules) hurry(j *job) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.tried = time.Time{}
+}
+
+func (s *Schedules) printed(j *job, print string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	j.print = print
 }
 
 // tell records the state of a job in Redis, and logs if another schedule is in force.
@@ -169,7 +208,7 @@ func (s *Schedules) fault(w want, err error) {
 		}
 	}
 	never := errors.Is(err, ErrNever)
-	if kind == w.flaw || never && !w.new { // Redis has its last times
+	if kind == w.flaw || never && w.state == store.ScheduleMore { // Redis has its last times
 		return
 	}
 	w.flaw = kind

@@ -60,10 +60,9 @@ type id struct{ queue, entry string }
 // A job is one schedule.
 type job struct {
 	id
-	base  string // the print of the spec
-	print string // what Redis gets
 
-	spec   Spec // this and the fields below are protected by Schedules.mu
+	print  string // after the instant that Redis has, as far as this peer knows; empty before it has asked
+	spec   Spec   // this and the fields below are protected by Schedules.mu
 	target store.Target
 	tried  time.Time // when it was last booked; zero: due now
 	busy   bool      // it is being asserted
@@ -90,41 +89,33 @@ func (s *Schedules) Set(q store.Target, entry string, spec Spec) error {
 	if _, err := spec.Times(time.Now(), time.Time{}, fewest); err != nil {
 		return err
 	}
-	print := spec.Print()
-	j := &job{id: id{q.ID, entry}, base: print, print: print, spec: spec, target: q}
-	alike := false
-	if was, told := s.at(j.id); told && was.base == print {
-		// They are probably equal. If the times that Redis may have differ, the print is extended
-		// by them.
-		if soon, same := soonAlike(&was, &spec); same {
-			alike = true
-		} else {
-			j.print = digest(print, soon)
-		}
-	}
+	j := &job{id: id{q.ID, entry}, spec: spec, target: q}
+	was, told := s.specAt(j.id)
+	same := told && alike(was, spec, time.Now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.jobs[j.id]
-	switch {
-	case alike && was != nil && was.base == print:
-		was.spec = spec
-		return nil
-	case was != nil && was.since != 0:
-		j.since = store.JustNow // overrides what this peer or others had before
+	if was := s.jobs[j.id]; was != nil {
+		if same {
+			was.spec = spec
+			return nil
+		}
+		if was.since != 0 {
+			j.since = store.JustNow // overrides what this peer or others had before
+		}
 	}
 	s.jobs[j.id] = j
 	s.stir()
 	return nil
 }
 
-// at returns a copy of the job with an id.
-func (s *Schedules) at(of id) (was job, ok bool) {
+// specAt returns the spec of the job with an id, if there is one.
+func (s *Schedules) specAt(of id) (spec Spec, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if j := s.jobs[of]; j != nil {
-		return job{id: j.id, base: j.base, print: j.print, spec: j.spec}, true
+		return j.spec, true
 	}
-	return job{}, false
+	return Spec{}, false
 }
 
 // Unset withdraws a schedule, and reports whether there was one.

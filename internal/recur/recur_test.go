@@ -60,7 +60,7 @@ func TestChanged(t *testing.T) {
 	// An equal schedule stays, and isn't asserted at once.
 	print, since := r.field("print"), r.field("since")
 	r.give(other, Spec{Schedule: starting(three), Payload: []byte("b")})
-	_, before := other.at(id{"q", "k:x"})
+	_, before := other.specAt(id{"q", "k:x"})
 	is.True(before)
 	r.again(other)
 	is.Equal(r.field("print"), print)

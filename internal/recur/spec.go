@@ -52,10 +52,7 @@ func (s *Spec) next(after time.Time) (at time.Time, err error) {
 	return at, nil
 }
 
-// fewest is how many times Times returns, at least.
-const fewest = 4
-
-// Times returns the next times, in ms: those up to until, but at most most.
+// Times returns the next times, in ms: those up to until, but at least fewest and at most most.
 func (s *Spec) Times(after, until time.Time, most int) (all []int64, err error) {
 	for len(all) < most && (len(all) < fewest || !after.After(until)) {
 		at, err := s.next(after)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // maxNext is how long to wait for the times of schedules. Times that come later are used then.
@@ -40,65 +41,89 @@ func panicked(v any) error {
 	return &nextError{errPanicked, logs.Text(v), string(debug.Stack())}
 }
 
-// A timing computes the times of a schedule in its own goroutine, since that runs user code.
+// A timing computes the times of a schedule, and its print, in its own goroutine, since that runs user
+// code.
 type timing struct {
-	done  chan struct{} // closed when the next two fields are set
+	after time.Time
+	done  chan struct{} // closed when the fields below are set
 	times []int64
+	print string // empty if the times aren't known
 	err   error
 }
 
 func begin(spec Spec, after, until time.Time) *timing {
-	t := &timing{done: make(chan struct{}), err: &nextError{kind: errGoexit}}
+	t := &timing{after: after, done: make(chan struct{}), err: &nextError{kind: errGoexit}}
 	go func() {
 		defer close(t.done)
-		t.times, t.err = spec.Times(after, until, int(until.Sub(after)/Shortest)+fewest)
+		t.times, t.err = spec.Times(after, until, int(max(0, until.Sub(after))/Shortest)+fewest)
+		if t.err == nil || errors.Is(t.err, ErrNever) {
+			t.print = spec.print(after, t.times)
+		}
 	}()
 	return t
+}
+
+func (t *timing) over() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
 }
 
 // ahead is how far the times reach that Redis gets. It wants more when half of that is over.
 func (s *Schedules) ahead() time.Duration { return max(min(6*s.period, time.Minute), 2*s.period) }
 
-// times returns the next times of each job, or none if they aren't known. All are computed
+// A plan is what a schedule's next times are.
+type plan struct {
+	times []int64
+	print string
+}
+
+// plans returns the plan that Redis wants of each job, or nil if it isn't known. All are computed
 // concurrently. It waits only for computations that have just begun, so a schedule that hangs
 // delays it once.
-func (s *Schedules) times(ctx context.Context, wants []want) [][]int64 {
-	if len(wants) == 0 {
-		return nil
-	}
+func (s *Schedules) plans(ctx context.Context, wants []want) []*plan {
+	all := make([]*plan, len(wants))
 	fresh := make([]bool, len(wants))
 	for i, w := range wants {
-		if w.timing == nil {
+		t := w.timing
+		if t == nil || w.state == store.ScheduleCompare && t.over() && !t.after.Equal(w.after) {
 			w.timing, fresh[i] = begin(s.specOf(w.job), w.after, w.after.Add(s.ahead())), true
 		}
 	}
-	patience, over := time.NewTimer(maxNext), false
+	patience, late := time.NewTimer(maxNext), false
 	defer patience.Stop()
-	all := make([][]int64, len(wants))
 	for i, w := range wants {
-		if fresh[i] && !over {
+		if fresh[i] && !late {
 			select {
 			case <-w.timing.done:
 			case <-patience.C:
-				over = true
+				late = true
 			case <-ctx.Done():
 				return all
 			}
 		}
-		select {
-		case <-w.timing.done:
+		if w.timing.over() {
 			all[i] = s.timed(w)
-		default:
+		} else {
 			s.fault(w, &nextError{kind: errHangs})
 		}
 	}
 	return all
 }
 
-// timed returns the computed times that are later than the time Redis asked for.
-func (s *Schedules) timed(w want) []int64 {
+// timed returns the plan that was computed, with the times after the one Redis asked for.
+func (s *Schedules) timed(w want) *plan {
 	t := w.timing
 	w.timing = nil
+	if w.state == store.ScheduleCompare && t.print != "" {
+		if !t.after.Equal(w.after) {
+			return nil // the print after an instant that Redis had before
+		}
+		return &plan{print: t.print}
+	}
 	if t.err != nil {
 		s.fault(w, t.err)
 		return nil
@@ -106,7 +131,7 @@ func (s *Schedules) timed(w want) []int64 {
 	w.flaw = nil
 	for i, at := range t.times {
 		if at > w.after.UnixMilli() {
-			return t.times[i:]
+			return &plan{t.times[i:], t.print}
 		}
 	}
 	return nil // they came too late

@@ -113,9 +113,9 @@ func failedX(id string, fields ...string) []string {
 func TestAdded(t *testing.T) {
 	late := digest(spelled("k:@99999999999999-525001-a"))
 	bare := func(entry string) Schedule { // its times have passed
-		return Schedule{Entry: spelled(entry), Print: "1a", Since: 7, Times: []int64{5}}
+		return Schedule{Entry: spelled(entry), Print: "1:1a", Since: 7, Times: []int64{5}}
 	}
-	const bareCourse = "{card= late=0 more=now passed=now payload= print=1a since=7 times=}"
+	const bareCourse = "{card= late=0 more=now passed=now payload= print=1:1a since=7 times=}"
 	waits2 := member.with("added", "|1-7-a/0=x|")
 	expired := func(id string) []string { return failedX(id, "card=10000000000000005", "kind=expired", tooLate) }
 	run(t, []scenario{
@@ -202,10 +202,10 @@ func addedLine(n int, card, payload string) string {
 func TestRecurBesideAdded(t *testing.T) {
 	two := func(e *env) string {
 		next := []int64{e.now() + 10*time.Minute.Milliseconds()}
-		return recursAll(time.Hour.Milliseconds(), 0, Schedule{Entry: spelled("k:@1-7-a"), Print: "1a", Since: 7, Times: next, Payload: []byte("x")},
-			Schedule{Entry: "k:y", Print: "1a", Since: 7, Times: next, Payload: []byte("x")})(e)
+		return recursAll(time.Hour.Milliseconds(), 0, Schedule{Entry: spelled("k:@1-7-a"), Print: "1:1a", Since: 7, Times: next, Payload: []byte("x")},
+			Schedule{Entry: "k:y", Print: "1:1a", Since: 7, Times: next, Payload: []byte("x")})(e)
 	}
-	plan := course("1a", "+10m", "now", "since=7", "more=+5m", "payload=x")
+	plan := course("1:1a", "+10m", "now", "since=7", "more=+5m", "payload=x")
 	run(t, []scenario{{name: "equal payloads", seed: state{"added": "|1-7-a/0=x|"}, steps: []when{
 		{call: two, want: "held 7 0; held 7 0", state: state{"recurring": "(k:@1-7-a=+60m k:y=+60m)", "recurrence:k:@1-7-a": plan, "recurrence:k:y": plan,
 			"schedule": "(k:@1-7-a=1 k:y=+10m)", "contents": "(#@:k:@1-7-a=0 #x:k:y=0)", "keyed:k:@1-7-a": lifted("x", "1", 0, 0),

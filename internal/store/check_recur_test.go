@@ -24,7 +24,7 @@ func TestCheckRecurring(t *testing.T) {
 		{name: "its hash is lost", seed: seedX.with("recurrence:k:x", ""), steps: repair(CheckRecurring, x, says(lost), seedX.with("recurrence:k:x", ""), seedX.with("recurrence:k:x", "", "recurring", ""))},
 		{name: "its place is lost", seed: seedX.with("recurring", ""), steps: append(
 			repair(CheckRecurring, x, says(never), seedX.with("recurring", ""), seedX.with("recurring", "(k:x=now)")),
-			when{call: recurs("x", "1a", ""), want: "held", state: planX})},
+			when{call: recurs("x", "1:1a", ""), want: "held", state: planX})},
 		{name: "asserted for long", seed: seedX.with("recurring", "(k:x=+2m)"), steps: repair(CheckRecurring, x, says(early),
 			seedX.with("recurring", "(k:x=+2m)"), without().with("recurring", "(k:x=now)"))},
 		{name: "the last time is an hour ahead", seed: broken("passed=+60m"), steps: []when{{call: checks(true, CheckRecurring, "k:x"), state: broken("passed=+60m")}}},
@@ -37,8 +37,8 @@ func TestCheckRecurring(t *testing.T) {
 		{name: "another type", seed: member.with("recurring", "(k:x=+1m)", "recurrence:k:x", "=5"), steps: []when{{call: checks(true, CheckRecurring, "k:x")}}},
 		{name: "nothing of it is left", seed: seedX.with("recurrence:k:x", "{a=1}"), steps: append(
 			repair(CheckRecurring, x, says(damaged), seedX.with("recurrence:k:x", "{a=1}"), seedX.with("recurrence:k:x", "{a=1 late=0 more=0 passed=now print= since=0 times=}")),
-			when{call: recurs("x", "1a", "", "since=7"), want: "wanted"},
-			when{call: recurs("x", "1a", "+10m +20m +30m", "since=7"), want: "held", state: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=7", "a=1", "before=:0"))})},
+			when{call: recurs("x", "1:1a", "", "since=7"), want: "wanted"},
+			when{call: recurs("x", "1:1a", "+10m +20m +30m", "since=7"), want: "held", state: planX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "now", "since=7", "a=1", "card="))})},
 		{name: "it has no print", seed: seedX.with("recurrence:k:x", h("since=-9m late=0 more=+15m payload=a card= passed=-1m", "times=+10m,+20m,+30m")),
 			steps: repair(CheckRecurring, x, says(damaged), nil, without())},
 		{name: "odd since, of one that may be late", seed: broken("since=-7", "late=60000"), steps: repair(CheckRecurring, x, says(damaged), nil, without("late=60000"))},

@@ -78,7 +78,7 @@ func TestOutcomeOfReplaced(t *testing.T) {
 	blocked := blockedX.with("keyed:k:x", h(runs("p1", 2, 1), waits("b", "now", 0, 0), rule(0, 0, "now", "now"), kept))
 	held := blockedX.with("keyed:k:x", h(runs("p1", 2, 1), "held="+keeps, waits("b", "now", 0, 0), rule(0, 0, "now", "now")))
 	over := func(s state) state { return s.with("result:k:x", "=replaced:now:0: +60m") }
-	plan := planX.with("keyed:k:x", h(planX["keyed:k:x"], kept), "recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m", kept))
+	plan := planX.with("keyed:k:x", h(planX["keyed:k:x"], kept), "recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "-1m", kept))
 	run(t, []scenario{
 		{name: "put", alive: listens, seed: later, steps: []when{{call: sets("x", "b", ""), want: "ok", heard: told,
 			state: over(keyX.with("contents", "(#b:k:x=0)", "schedule", "(k:x=now)", "keyed:k:x", waits("b", "now", 0, 0)))}}},
@@ -92,11 +92,11 @@ func TestOutcomeOfReplaced(t *testing.T) {
 		{name: "retried, and the waiting task keeps its own", alive: listens, seed: held.with("keyed:k:x", h(held["keyed:k:x"], kept)), steps: []when{
 			{call: ends(2, "p1", 1, Retry, Outcome{}), want: "settled=ok",
 				state: backX.with("contents", "(#b:k:x=0)", "schedule", "(k:x=now)", "keyed:k:x", h(waits("b", "now", 0, 0), kept))}}},
-		{name: "a newer schedule", alive: listens, seed: plan, steps: []when{{call: recurs("x", "2b", "+6m"), want: "held", heard: told,
-			state: over(plan.with("recurrence:k:x", course("2b", "+6m", "now", "since=now", "more=+3m", "before=1a:-9m"), "schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m", "card=0s13:now")))}}},
-		{name: "a newer schedule that keeps them", alive: listens, seed: plan, steps: []when{{call: recurs("x", "2b", "+6m", kept), want: "held",
-			state: plan.with("recurrence:k:x", course("2b", "+6m", "now", "since=now", "more=+3m", "before=1a:-9m", kept), "schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m", kept+"s13:now"))}}},
-		{name: "a schedule that ends", alive: listens, seed: plan.with("recurring", "(k:x=-1m)"), steps: []when{{call: recurs("y", "1a", "", "judge"), want: "wanted ended=k:x", heard: told,
+		{name: "a newer schedule", alive: listens, seed: plan, steps: []when{{call: recurs("x", "1:2b", "+6m"), want: "held", heard: told,
+			state: over(plan.with("recurrence:k:x", course("1:2b", "+6m", "now", "since=now", "more=+3m", "before=1:1a:-9m"), "schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m", "card=0s13:now")))}}},
+		{name: "a newer schedule that keeps them", alive: listens, seed: plan, steps: []when{{call: recurs("x", "1:2b", "+6m", kept), want: "held",
+			state: plan.with("recurrence:k:x", course("1:2b", "+6m", "now", "since=now", "more=+3m", "before=1:1a:-9m", kept), "schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m", kept+"s13:now"))}}},
+		{name: "a schedule that ends", alive: listens, seed: plan.with("recurring", "(k:x=-1m)"), steps: []when{{call: recurs("y", "1:1a", "", "judge"), want: "wanted ended=k:x", heard: told,
 			state: member.with("result:k:x", "=removed:now:0: +60m")}}},
 	})
 }

@@ -258,7 +258,7 @@ func TestDenied(t *testing.T) {
 		{"to ask who is there", blind, nil, when{
 			call: enqueues("a"), want: "ok", heard: []string{"enqueue 1"}, state: state{"queues": "[a]"}}},
 		{"to measure payloads", func(string) []string { return []string{"~*", "+@all", "-hstrlen", "resetchannels", "&*_{q}_*"} }, planX, when{
-			call: recurs("x", "2b", "+6m"), want: "held", state: planX.with("recurrence:k:x", course("2b", "+6m", "now", "since=now", "more=+3m", "before=1a:-9m"),
+			call: recurs("x", "1:2b", "+6m"), want: "held", state: planX.with("recurrence:k:x", course("1:2b", "+6m", "now", "since=now", "more=+3m", "before=1:1a:-9m"),
 				"schedule", "(k:x=+6m)", "keyed:k:x", h(waits("a", "+6m", 0, 0), "turn=+6m", "card=0s13:now"))}},
 	} {
 		t.Run(c.name, func(t *testing.T) {

@@ -19,12 +19,13 @@ import (
 // schedule; the answer says whether Redis wants the times.
 type Schedule struct {
 	Entry   string
-	Print   string // its fingerprint, hexadecimal: equal schedules have equal ones
+	Print   string // its instant, as of the last answer, and its digest: "<ms>:<hex>"; empty if there is none yet
 	Since   int64  // since when it has been asserted, from an earlier answer; 0 if there is none, JustNow if it has just changed
 	Late    int64  // ms after which an occurrence is skipped; 0 is never
 	Times   []int64
 	Payload []byte
 	Card    []byte // empty: none
+	Renewed string // with Times: its print after the time in the answer that wanted them
 }
 
 // JustNow stands for the time of the call, in Schedule.Since.
@@ -33,13 +34,14 @@ const JustNow = -1
 // An Asserted is the answer about an asserted schedule.
 type Asserted struct {
 	Since int64
-	After int64 // ms of Redis time after which times are wanted
+	After int64 // ms of Redis time after which times, or its print, are wanted
 	State string
 }
 
 // The states of an asserted schedule.
 const (
 	ScheduleHeld    = "held"
+	ScheduleCompare = "compare" // its print after another instant is wanted
 	ScheduleWanted  = "wanted"  // its times and its payload are wanted
 	ScheduleMore    = "more"    // the same, because its times are running out
 	ScheduleOlder   = "older"   // a newer one is in force
@@ -53,7 +55,7 @@ const Whenever = 1 << 52
 // schedules that no peer has asserted for their period. It returns their entries, a page of them,
 // and the time of Redis.
 func Recur(ctx context.Context, r Runner, q keys.Queue, period, judge int64, all []Schedule) (told []Asserted, ended []string, now int64, err error) {
-	args := make([]any, 0, 7*len(all))
+	args := make([]any, 0, 8*len(all))
 	for _, s := range all {
 		var times []byte
 		for i, at := range s.Times {
@@ -62,7 +64,7 @@ func Recur(ctx context.Context, r Runner, q keys.Queue, period, judge int64, all
 			}
 			times = strconv.AppendInt(times, at, 10)
 		}
-		args = append(args, s.Entry, s.Print, s.Since, s.Late, times, s.Payload, s.Card)
+		args = append(args, s.Entry, s.Print, s.Since, s.Late, times, s.Payload, s.Card, s.Renewed)
 	}
 	a := recur.ask(ctx, r, q, "period", period, "judge", judge, "schedules", args)
 	a.each("asserted", func(d *decoder) {

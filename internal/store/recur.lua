@@ -1,17 +1,21 @@
--- recur: assert a page of schedules. A schedule is asserted by its print, a fingerprint; the
--- caller sends its times and payload only if the answer asks for them. If several schedules
--- are asserted under a key, the newest is in force.
+-- recur: assert a page of schedules. A schedule is asserted by its print, "<instant>:<digest>": the
+-- digest is of its payload, its options, and its next ten times after the instant. Redis has the print
+-- of the one in force; the caller compares its own after the same instant. It sends its times and
+-- payload only if the answer asks for them. If several schedules are asserted under a key, the newest
+-- is in force.
 --
 -- KEYS[17] recurring zset  entry → until when it's asserted, ms
 -- ARGV[6] period  ms for which they are asserted
 -- ARGV[7] judge   Redis time in ms until which the caller may end schedules that no peer asserts
 -- ARGV[8] schedules  each: entry; print; since in µs, 0 if unknown, or -1 if the caller has
---                 just changed it; late in ms; times in ms, ascending, or ""; payload; card or ""
+--                 just changed it; late in ms; times in ms, ascending, or ""; payload; card or "";
+--                 with times, its print after a newer instant, from which it's known by then
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur.
 --
 -- Returns {asserted, ended, now}: for each schedule its since, the time after which its times are
--- wanted, and its state: held, wanted (times and payload), more (times), older (another schedule
--- is in force) or damaged; the entries of schedules that have ended; and the time.
+-- wanted, and its state: held, compare (its print after that time), wanted (times and payload), more
+-- (times), older (another schedule is in force) or damaged; the entries of schedules that have ended;
+-- and the time.
 local period, judge = tonumber(ARGV[6]), now <= tonumber(ARGV[7])
 redis.call('ZCARD', KEYS[17]) -- if a key has the wrong type, fail before anything changes
 if broken then
@@ -27,6 +31,41 @@ local function replaced(before, print, since)
     end
   end
   return table.concat(all, ' ')
+end
+
+local function instant_of(print)
+  return tonumber(string.match(print, '^%d+')) or 0
+end
+
+-- Returns since when a caller has a schedule that isn't in force, or nil and the instant after which to compare
+-- it next: it may be one of those replaced. The walk goes from the newest to the oldest.
+local function age(was, before, print)
+  local prints, seen = { was }, 0
+  for one, since in string.gmatch(before or '', '(%S+):(%d+)') do
+    if one == print then
+      return tonumber(since)
+    end
+    prints[#prints + 1] = one
+  end
+  for i, one in ipairs(prints) do
+    seen = instant_of(one) == instant_of(print) and i or seen
+  end
+  if prints[seen + 1] then
+    return nil, instant_of(prints[seen + 1])
+  end
+  return micros
+end
+
+-- Returns the time after which more times are wanted: the last one that is known and has come, since the
+-- next ones may depend on it, or now if all have passed.
+local function base(print, times)
+  local at, last = now, tonumber((string.match(string.sub(times, -16), '%d+$'))) or 0
+  if last > now then
+    for one in string.gmatch(instant_of(print) .. ' ' .. times, '%d+') do
+      at = tonumber(one) <= now and one or at
+    end
+  end
+  return tonumber(at)
 end
 
 -- Reports whether the call may drop or copy one more payload: at most 1 MiB, except for the
@@ -75,13 +114,14 @@ end
 
 -- Asserts one schedule and returns its answer. until_ is the time until which it was asserted
 -- before this call.
-local function assert_one(until_, entry, print, since, late, times, payload, card)
+local function assert_one(until_, entry, print, since, late, times, payload, card, renewed)
   local record = courses.key(entry)
   local known = redis.pcall('HMGET', record, 'print', 'since', 'passed', 'more', 'before')
   if known.err then
     return { since, 0, 'damaged' }
   end
-  local was, mine, began = known[1], known[1] == print, number(known[2])
+  local was, began = known[1] ~= '' and known[1], number(known[2])
+  local mine = was and (was == print or was == renewed)
   local passed = known[3] and number(known[3]) or now
   -- Redis's clock was ahead when the schedule was last asserted, or an occurrence started. Its times
   -- and its plan may lie that far ahead, too, so all of it is made again.
@@ -103,16 +143,27 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   end
   if mine then
     since = math.max(since, began)
-  elseif since <= 0 then
-    since = since == 0 and tonumber((string.match(known[5] or '', print .. ':(%d+)'))) or micros
+  elseif since < 0 or not was then
+    since = since > 0 and since or micros
+  elseif since == 0 then
+    local known_since, at = age(was, known[5], print)
+    if not known_since then
+      return { 0, at, 'compare' }
+    end
+    since = known_since
   end
-  if was and not mine and since <= began and until_ >= now then
-    return { since, 0, 'older' }
+  if was and not mine then
+    local at = instant_of(was)
+    if at ~= instant_of(print) and at ~= instant_of(renewed) then
+      return { since, at, 'compare' }
+    elseif since <= began and until_ >= now then
+      return { since, 0, 'older' }
+    end
   end
   local before = mine and not ahead and (lacks or times ~= '') and redis.call('HGET', record, 'times') or ''
   if lacks and mine and not ahead then
     redis.call('ZADD', KEYS[17], now + period, entry)
-    return { since, math.max(now, tonumber((string.match(string.sub(before, -16), '%d+$'))) or now), 'more' }
+    return { since, base(was, before), 'more' }
   elseif lacks then
     return { since, ahead and passed or now, 'wanted' }
   end
@@ -132,7 +183,7 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
     if was and not mine then
       redis.call('HSET', record, 'before', replaced(known[5], was, string.format('%d', began)))
     end
-    redis.call('HSET', record, 'print', print, 'since', since, 'late', late, 'more', math.floor((now + newest) / 2),
+    redis.call('HSET', record, 'print', renewed, 'since', since, 'late', late, 'more', math.floor((now + newest) / 2),
       'times', table.concat(all, ' '), 'payload', payload, 'card', card, 'passed', passed)
   end
   redis.call('ZADD', KEYS[17], now + period, entry)
@@ -145,13 +196,13 @@ local at = 8
 if (ARGV[at + 4] or '') == '' then -- nothing is added, so it must work on a full Redis
   first_write()
 end
-for i = at, #ARGV, 7 do
+for i = at, #ARGV, 8 do
   entries[#entries + 1] = ARGV[i]
 end
 local untils = #entries > 0 and redis.call('ZMSCORE', KEYS[17], unpack(entries))
-for i = at, #ARGV, 7 do
+for i = at, #ARGV, 8 do
   answers[#answers + 1] = assert_one(tonumber(untils[#answers + 1] or 0), ARGV[i], ARGV[i + 1], tonumber(ARGV[i + 2]),
-    ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6])
+    ARGV[i + 3], ARGV[i + 4], ARGV[i + 5], ARGV[i + 6], ARGV[i + 7])
 end
 if judge then
   for _, entry in ipairs(redis.call('ZRANGEBYSCORE', KEYS[17], '-inf', '(' .. now, 'LIMIT', 0, 50)) do

@@ -12,8 +12,8 @@ import (
 )
 
 var _ = probed("recur",
-	probe{seed: busyLane, call: recurs("v", "1a", "+1m +2m"), adds: true},
-	probe{what: "known", seed: planX.with("recurring", "(k:x=+30m)"), call: recurs("x", "1a", "")},
+	probe{seed: busyLane, call: recurs("v", "1:1a", "+1m +2m"), adds: true},
+	probe{what: "known", seed: planX.with("recurring", "(k:x=+30m)"), call: recurs("x", "1:1a", "")},
 )
 
 // recurs asserts a schedule with a print and times, or "" for none. how may have "since=" or "late="
@@ -23,7 +23,7 @@ func recurs(key, print, times string, how ...string) func(*env) string {
 		s := Schedule{Entry: "k:" + spelled(key), Print: print, Payload: []byte("a")}
 		now := e.now()
 		for word := range strings.FieldsSeq(times) {
-			s.Times = append(s.Times, at(word, now))
+			s.Times, s.Renewed = append(s.Times, at(word, now)), print
 		}
 		until := int64(0)
 		for _, h := range how {
@@ -56,6 +56,11 @@ func recurs(key, print, times string, how ...string) func(*env) string {
 // recursAll asserts several schedules for a period in ms, judges until a time, and returns the whole
 // answer.
 func recursAll(period, until int64, all ...Schedule) func(*env) string {
+	for i := range all {
+		if len(all[i].Times) > 0 {
+			all[i].Renewed = all[i].Print
+		}
+	}
 	return func(e *env) string {
 		told, ended, _, err := Recur(e.ctx, e.line, e.q, period, until, all)
 		if err != nil {
@@ -75,7 +80,7 @@ func recursAll(period, until int64, all ...Schedule) func(*env) string {
 // A call judges until a time of Redis, whose clock may have jumped ahead.
 func TestJudgesUntil(t *testing.T) {
 	e := beside(t, nil)
-	e.must(e.conn.Do("HSET", e.q.Recurrence("k:x"), "print", "1a", "passed", 1))
+	e.must(e.conn.Do("HSET", e.q.Recurrence("k:x"), "print", "1:1a", "passed", 1))
 	e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, "k:x"))
 	before := e.now()
 	_, ended, now, err := Recur(e.ctx, e.line, e.q, 60_000, before-1, nil)
@@ -94,21 +99,21 @@ func course(print, times, passed string, more ...string) string {
 
 var (
 	// planX occurs under x.
-	planX = member.with("recurring", "(k:x=+60m)", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m"),
+	planX = member.with("recurring", "(k:x=+60m)", "recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "-1m"),
 		"schedule", "(k:x=+10m)", "contents", "(#a:k:x=0)", "keyed:k:x", h(waits("a", "+10m", 0, 0), "turn=+10m", "card=0s13:now"))
 	// dueX is planX when the occurrence is due.
-	dueX = planX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-9m"), "schedule", "(k:x=-1m)", "keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m"))
+	dueX = planX.with("recurrence:k:x", course("1:1a", "-1m,+20m,+30m", "-9m"), "schedule", "(k:x=-1m)", "keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m"))
 	// nextX is the occurrence that waits behind a running one.
 	nextX = h(waits("a", "+20m", 0, 0), "turn=+20m", "card=0s13:now", rule(1, 1, "0", "never"))
 	// takenX is dueX when the occurrence runs.
 	takenX = dueX.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[a]", "entries", "{p1=k:x}", "schedule", "",
-		"recurrence:k:x", course("1a", "-1m,+20m,+30m", "now"), "keyed:k:x", h(runs("p1", 0, 0), "took=-1m", nextX))
+		"recurrence:k:x", course("1:1a", "-1m,+20m,+30m", "now"), "keyed:k:x", h(runs("p1", 0, 0), "took=-1m", nextX))
 	// overX is takenX when the occurrence has ended, and the next one is planned.
 	overX = planX.with("rounds", "{w1=2}", "token", "=1", "schedule", "(k:x=+20m)", "keyed:k:x", h(waits("a", "+20m", 0, 0), "turn=+20m", "card=0s13:now"))
 )
 
 func lastX(outcome string) string {
-	return course("1a", "-1m,+20m,+30m", "now", "last="+outcome+":-1m:now")
+	return course("1:1a", "-1m,+20m,+30m", "now", "last="+outcome+":-1m:now")
 }
 
 // An extra occurrence starts in addition to those of the schedule: the one that it replaces is planned
@@ -116,14 +121,14 @@ func lastX(outcome string) string {
 func TestExtraOccurrence(t *testing.T) {
 	extra := sets("x", "n", "", "extra", "keep")
 	now := planX.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 0, 0), "turn=now", "card=0s13:now"))
-	retry := planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m"), "keyed:k:x", h(waits("a", "+10m", 1, 0), "turn=-2m"))
+	retry := planX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "-1m"), "keyed:k:x", h(waits("a", "+10m", 1, 0), "turn=-2m"))
 	run(t, []scenario{
 		{name: "planned", seed: planX, steps: []when{
 			{call: extra, want: "ok", state: now},
-			{call: begins(1, "p1"), want: "started=a/1@k:x[0s13:now][now]", state: takenX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now"),
+			{call: begins(1, "p1"), want: "started=a/1@k:x[0s13:now][now]", state: takenX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "now"),
 				"keyed:k:x", h(runs("p1", 0, 0), "took=now", "held=0s13:now", h(waits("a", "+10m", 0, 0), "turn=+10m", "card=0s13:now", rule(1, 1, "0", "never"))))}}},
-		{name: "passed in this millisecond", seed: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "+5m")), steps: []when{
-			{call: extra, want: "ok", state: now.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "+5m"),
+		{name: "passed in this millisecond", seed: planX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "+5m")), steps: []when{
+			{call: extra, want: "ok", state: now.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "+5m"),
 				"keyed:k:x", h(waits("a", "now", 0, 0), "turn=+5m", "card=0s13:now"))}}},
 		{name: "due", seed: dueX, steps: []when{
 			{call: extra, want: "ok", state: dueX.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 0, 0), "turn=-1m"))}}},
@@ -138,66 +143,76 @@ func TestExtraOccurrence(t *testing.T) {
 
 // TestRecur checks the assertions of peers.
 func TestRecur(t *testing.T) {
-	newX := planX.with("workers", "", "recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=now"))
-	twoX := planX.with("recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
+	newX := planX.with("workers", "", "recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "now", "since=now"))
+	twoX := planX.with("recurrence:k:x", course("1:2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1:1a:-9m"),
 		"schedule", "(k:x=+5m)", "contents", "(#b:k:x=0)", "keyed:k:x", h(waits("b", "+5m", 0, 0), "turn=+5m", "card=0s13:now"))
-	two := recurs("x", "2b", "+5m +6m", "payload=b")
+	two := recurs("x", "1:2b", "+5m +6m", "payload=b")
 	oneX := func(s state) state { return s.with("recurring", "(k:x=-1m)") }
-	retryX := planX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-1m"), "schedule", "(k:x=+5m)", "keyed:k:x", h(waits("a", "+5m", 1, 0), "turn=-1m"))
+	retryX := planX.with("recurrence:k:x", course("1:1a", "-1m,+20m,+30m", "-1m"), "schedule", "(k:x=+5m)", "keyed:k:x", h(waits("a", "+5m", 1, 0), "turn=-1m"))
 	judges := recursAll(1, Whenever)
 	run(t, []scenario{
 		{name: "new", steps: []when{
-			{call: recurs("x", "1a", ""), want: "wanted"},
-			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: newX},
-			{call: recurs("x", "1a", ""), want: "held"},
-			{call: recurs("x", "1a", "-1m +40m"), want: "held", state: newX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m,+40m", "now", "since=now", "more=+20m"))}}},
+			{call: recurs("x", "1:1a", ""), want: "wanted"},
+			{call: recurs("x", "1:1a", "+10m +20m +30m"), want: "held", state: newX},
+			{call: recurs("x", "1:1a", ""), want: "held"},
+			{call: recurs("x", "1:1a", "-1m +40m"), want: "held", state: newX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m,+40m", "now", "since=now", "more=+20m"))}}},
 		{name: "an idle worker keeps its time", alive: []string{"w2"}, seed: state{"idle": "(w2=-1m)"}, steps: []when{
-			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", heard: []string{"wake:w2 0"}, state: newX}}},
-		{name: "more times are wanted", seed: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m", "more=-1m")), steps: []when{
-			{call: recurs("x", "1a", ""), want: "more"}}},
+			{call: recurs("x", "1:1a", "+10m +20m +30m"), want: "held", heard: []string{"wake:w2 0"}, state: newX}}},
+		{name: "more times are wanted", seed: planX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "-1m", "more=-1m")), steps: []when{
+			{call: recurs("x", "1:1a", ""), want: "more"}}},
 		{name: "a newer one", seed: planX, steps: []when{
-			{call: recurs("x", "2b", ""), want: "wanted"},
+			{call: recurs("x", "1:2b", ""), want: "wanted"},
 			{call: two, want: "held", state: twoX},
-			{call: recurs("x", "1a", ""), want: "older"}, // a peer that has just started
-			{call: recurs("x", "1a", "+10m"), want: "older"},
-			{call: recurs("x", "2b", ""), want: "held", state: twoX}}},
-		{name: "a newer one: four that were replaced are known", seed: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-1m", "before=4d:-5m,3c:-6m,2c:-7m,0f:-8m")), steps: []when{
-			{call: two, want: "held", state: twoX.with("recurrence:k:x", h(twoX["recurrence:k:x"], "before=1a:-9m,4d:-5m,3c:-6m,2c:-7m"))}}},
-		{name: "a newer one than one of no known age", seed: planX.with("recurrence:k:x", h("print=1a", "passed=-1m", "times=+10m")), steps: []when{
-			{call: two, want: "held", state: twoX.with("recurrence:k:x", h(twoX["recurrence:k:x"], "before=1a:0"))}}},
+			{call: recurs("x", "1:1a", ""), want: "older"}, // a peer that has just started
+			{call: recurs("x", "1:1a", "+10m"), want: "older"},
+			{call: recurs("x", "1:2b", ""), want: "held", state: twoX}}},
+		{name: "a newer one: four that were replaced are known", seed: planX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "-1m", "before=1:4d:-5m,1:3c:-6m,1:2c:-7m,1:0f:-8m")), steps: []when{
+			{call: two, want: "held", state: twoX.with("recurrence:k:x", h(twoX["recurrence:k:x"], "before=1:1a:-9m,1:4d:-5m,1:3c:-6m,1:2c:-7m"))}}},
+		{name: "a newer one than one of no known age", seed: planX.with("recurrence:k:x", h("print=1:1a", "passed=-1m", "times=+10m")), steps: []when{
+			{call: two, want: "held", state: twoX.with("recurrence:k:x", h(twoX["recurrence:k:x"], "before=1:1a:0"))}}},
+		{name: "one that was replaced and one that wasn't, by prints after other instants", seed: planX.with("recurrence:k:x", course("9:4d", "+10m,+20m,+30m", "-1m", "before=1:1a:-10m,5:3c:-11m")), steps: []when{
+			{call: recurs("x", "", ""), want: "compare"},
+			{call: recurs("x", "9:3c", ""), want: "compare"},
+			{call: recurs("x", "1:3c", ""), want: "compare"},
+			{call: recurs("x", "5:3c", ""), want: "compare"},
+			{call: recurs("x", "9:3c", "", "since=1"), want: "older"},
+			{call: recurs("x", "5:2b", ""), want: "compare"},
+			{call: recurs("x", "9:2b", "", "since=-1"), want: "wanted"},
+			{call: recurs("x", "1:4d", "+10m", "since=-1"), want: "compare"},
+			{call: recurs("x", "9:4d", ""), want: "held", state: planX.with("recurrence:k:x", course("9:4d", "+10m,+20m,+30m", "-1m", "before=1:1a:-10m,5:3c:-11m"))}}},
 		{name: "a newer one, while one waits for its retry", seed: retryX, steps: []when{
-			{call: two, want: "held", state: retryX.with("recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"))}}},
-		{name: "a newer one, with a leftover time of a past run", seed: takenX.with("recurrence:k:x", course("1a", "-1m,+20m,+30m", "-9m"), "contents", "", "keyed:k:x", h(runs("p1", 0, 0), "took=-1m", "turn=-2m")), steps: []when{
-			{call: two, want: "held", state: takenX.with("contents", "(#b:k:x=0)", "recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
+			{call: two, want: "held", state: retryX.with("recurrence:k:x", course("1:2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1:1a:-9m"))}}},
+		{name: "a newer one, with a leftover time of a past run", seed: takenX.with("recurrence:k:x", course("1:1a", "-1m,+20m,+30m", "-9m"), "contents", "", "keyed:k:x", h(runs("p1", 0, 0), "took=-1m", "turn=-2m")), steps: []when{
+			{call: two, want: "held", state: takenX.with("contents", "(#b:k:x=0)", "recurrence:k:x", course("1:2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1:1a:-9m"),
 				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("b", "+5m", 0, 0), "turn=+5m", "card=0s13:now", rule(1, 1, "0", "never")))}}},
 		{name: "a retry isn't planned for its turn, whatever its entry says", seed: oneX(retryX).with("keyed:k:x", h(retryX["keyed:k:x"], "withheld=1")), steps: []when{
-			{call: recurs("x", "1a", ""), want: "held", state: retryX.with("keyed:k:x", h(retryX["keyed:k:x"], "withheld=1"))}}},
+			{call: recurs("x", "1:1a", ""), want: "held", state: retryX.with("keyed:k:x", h(retryX["keyed:k:x"], "withheld=1"))}}},
 		{name: "one without a print is none", seed: member.with("recurring", "(k:x=+30m)", "recurrence:k:x", h("passed=-9m", "since=+1m")), steps: []when{
-			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-9m", "since=now"))}}},
+			{call: recurs("x", "1:1a", "+10m +20m +30m"), want: "held", state: planX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "-9m", "since=now"))}}},
 		{name: "its place is lost", seed: planX.with("recurring", ""), steps: []when{
-			{call: recurs("x", "1a", ""), want: "held", state: planX}}},
+			{call: recurs("x", "1:1a", ""), want: "held", state: planX}}},
 		{name: "an added task is there: it goes first", seed: member.with("added", "|1-7-a/0=x|"), steps: []when{
-			{call: recurs("@1-7-a", "1a", "+10m +20m +30m"), want: "held", state: member.with("recurring", "(k:@1-7-a=+60m)", "recurrence:k:@1-7-a", newX["recurrence:k:x"],
+			{call: recurs("@1-7-a", "1:1a", "+10m +20m +30m"), want: "held", state: member.with("recurring", "(k:@1-7-a=+60m)", "recurrence:k:@1-7-a", newX["recurrence:k:x"],
 				"schedule", "(k:@1-7-a=1)", "contents", backA["contents"], "keyed:k:@1-7-a", lifted("x", "1", 0, 0))}}},
 		{name: "an older one, whose peers stay", seed: oneX(twoX), steps: []when{
-			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "before=2b:now,1a:-9m"))}}},
+			{call: recurs("x", "1:1a", "+10m +20m +30m"), want: "held", state: planX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "now", "before=1:2b:now,1:1a:-9m"))}}},
 		{name: "an older one that has just been changed is the newest", seed: twoX, steps: []when{
-			{call: recurs("x", "1a", "", "since=-1"), want: "wanted"},
-			{call: recurs("x", "1a", "+10m +20m +30m", "since=-1"), want: "held", state: planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now", "since=now", "before=2b:now,1a:-9m"))}}},
+			{call: recurs("x", "1:1a", "", "since=-1"), want: "wanted"},
+			{call: recurs("x", "1:1a", "+10m +20m +30m", "since=-1"), want: "held", state: planX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "now", "since=now", "before=1:2b:now,1:1a:-9m"))}}},
 		{name: "a newer one, while one is due", seed: dueX, steps: []when{
-			{call: two, want: "held", state: dueX.with("recurrence:k:x", course("2b", "+5m,+6m", "-9m", "since=now", "payload=b", "more=+3m", "before=1a:-9m"))}}},
+			{call: two, want: "held", state: dueX.with("recurrence:k:x", course("1:2b", "+5m,+6m", "-9m", "since=now", "payload=b", "more=+3m", "before=1:1a:-9m"))}}},
 		{name: "a newer one, while one runs", seed: takenX, steps: []when{
-			{call: two, want: "held", state: takenX.with("contents", "(#b:k:x=0)", "recurrence:k:x", course("2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1a:-9m"),
+			{call: two, want: "held", state: takenX.with("contents", "(#b:k:x=0)", "recurrence:k:x", course("1:2b", "+5m,+6m", "now", "since=now", "payload=b", "more=+3m", "before=1:1a:-9m"),
 				"keyed:k:x", h(runs("p1", 0, 0), "took=-1m", waits("b", "+5m", 0, 0), "turn=+5m", "card=0s13:now", rule(1, 1, "0", "never")))}}},
 		{name: "a put task is there: it goes first", seed: keyX, steps: []when{
-			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: keyX.with("recurring", planX["recurring"], "recurrence:k:x", newX["recurrence:k:x"])}}},
+			{call: recurs("x", "1:1a", "+10m +20m +30m"), want: "held", state: keyX.with("recurring", planX["recurring"], "recurrence:k:x", newX["recurrence:k:x"])}}},
 		{name: "and while it runs", seed: runX, steps: []when{
-			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: runX.with("recurring", planX["recurring"], "recurrence:k:x", newX["recurrence:k:x"])}}},
+			{call: recurs("x", "1:1a", "+10m +20m +30m"), want: "held", state: runX.with("recurring", planX["recurring"], "recurrence:k:x", newX["recurrence:k:x"])}}},
 		{name: "not asserted: it ends", seed: oneX(planX), steps: []when{
-			{call: recurs("y", "1a", ""), want: "wanted"},
-			{call: recurs("y", "1a", "", "judge"), want: "wanted ended=k:x", state: member}}},
+			{call: recurs("y", "1:1a", ""), want: "wanted"},
+			{call: recurs("y", "1:1a", "", "judge"), want: "wanted ended=k:x", state: member}}},
 		{name: "while it runs: the run stays", seed: oneX(takenX), steps: []when{
-			{call: recurs("y", "1a", "", "judge"), want: "wanted ended=k:x", state: takenX.with("recurring", "", "recurrence:k:x", "", "contents", "", "keyed:k:x", h(runs("p1", 0, 0), "took=-1m"))},
+			{call: recurs("y", "1:1a", "", "judge"), want: "wanted ended=k:x", state: takenX.with("recurring", "", "recurrence:k:x", "", "contents", "", "keyed:k:x", h(runs("p1", 0, 0), "took=-1m"))},
 			{call: ends(2, "p1", 1, Finish, Outcome{}), want: "settled=ok", heard: []string{"done w1 a"}, state: doneX}}},
 		{name: "it ends: a put task stays", seed: oneX(keyX).with("recurrence:k:x", planX["recurrence:k:x"]), steps: []when{
 			{call: judges, want: "ended=k:x", state: keyX}}},
@@ -209,11 +224,11 @@ func TestRecur(t *testing.T) {
 			{call: judges, want: "ended=k:x", state: member}}},
 		{name: "it ends, and another type is there", seed: member.with("recurring", "(k:x=-1m)", "recurrence:k:x", planX["recurrence:k:x"], "keyed:k:x", "=foreign"), steps: []when{
 			{call: judges, want: "ended=k:x", state: member.with("keyed:k:x", "=foreign")}}},
-		{name: "damaged", seed: member.with("recurrence:k:x", "[a]"), steps: []when{{call: recurs("x", "1a", "+1m"), want: "damaged"}}},
-		{name: "an index of another type", seed: member.with("recurring", "[a]"), steps: []when{{call: recurs("x", "1a", "+1m"), want: "WRONGTYPE"}}},
+		{name: "damaged", seed: member.with("recurrence:k:x", "[a]"), steps: []when{{call: recurs("x", "1:1a", "+1m"), want: "damaged"}}},
+		{name: "an index of another type", seed: member.with("recurring", "[a]"), steps: []when{{call: recurs("x", "1:1a", "+1m"), want: "WRONGTYPE"}}},
 		{name: "an index of another type, and nothing is asserted", seed: member.with("recurring", "[a]"), steps: []when{{call: recursAll(1, 0), want: "WRONGTYPE"}}},
 		{name: "paused: no wake-up", alive: []string{"w2"}, seed: state{"idle": "(w2=-1m)", "paused": "=1"}, steps: []when{
-			{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: newX.with("idle", "(w2=-1m)", "paused", "=1")}}},
+			{call: recurs("x", "1:1a", "+10m +20m +30m"), want: "held", state: newX.with("idle", "(w2=-1m)", "paused", "=1")}}},
 	})
 }
 
@@ -222,30 +237,30 @@ func TestRecur(t *testing.T) {
 func TestRecurClockWasAhead(t *testing.T) {
 	const year, later = "+525600m", "+525610m"
 	x := func(s state, passed string, more ...string) state {
-		return s.with("recurring", "(k:x="+year+")", "recurrence:k:x", course("1a", later+",+525620m", passed, append([]string{"more=+525605m"}, more...)...))
+		return s.with("recurring", "(k:x="+year+")", "recurrence:k:x", course("1:1a", later+",+525620m", passed, append([]string{"more=+525605m"}, more...)...))
 	}
 	plan := planX.with("schedule", "(k:x="+later+")", "keyed:k:x", h(planX["keyed:k:x"], waits("a", later, 0, 0), "turn="+later))
-	next := planX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "now"))
-	wants := when{call: recurs("x", "1a", ""), want: "wanted"}
-	told := func(s state) when { return when{call: recurs("x", "1a", "+10m +20m +30m"), want: "held", state: s} }
+	next := planX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "now"))
+	wants := when{call: recurs("x", "1:1a", ""), want: "wanted"}
+	told := func(s state) when { return when{call: recurs("x", "1:1a", "+10m +20m +30m"), want: "held", state: s} }
 	begun := takenX.with("recurring", "(k:x=+60m)", "recurrence:k:x", next["recurrence:k:x"], "keyed:k:x", h(runs("p1", 0, 0), "took=-1m", "card=0s13:now", waits("a", "+10m", 0, 0), "turn=+10m", rule(1, 1, "0", "never")))
 	run(t, []scenario{
-		{name: "an occurrence started", seed: x(plan, year), steps: []when{wants, told(next), {call: recurs("x", "1a", ""), want: "held"}}},
+		{name: "an occurrence started", seed: x(plan, year), steps: []when{wants, told(next), {call: recurs("x", "1:1a", ""), want: "held"}}},
 		{name: "the clock is right again, and a peer of another version has asserted it", seed: x(plan, year).with("recurring", "(k:x=+60m)"), steps: []when{wants, told(next)}},
-		{name: "none started, but all later times are of that time", seed: x(planX, "-1m").with("recurrence:k:x", course("1a", "+10m,"+later, "-1m", "more=+525605m")),
+		{name: "none started, but all later times are of that time", seed: x(planX, "-1m").with("recurrence:k:x", course("1:1a", "+10m,"+later, "-1m", "more=+525605m")),
 			steps: []when{wants, told(planX)}},
-		{name: "one is due", seed: x(dueX, "-9m"), steps: []when{wants, told(dueX.with("recurrence:k:x", course("1a", "+10m,+20m,+30m", "-9m")))}},
+		{name: "one is due", seed: x(dueX, "-9m"), steps: []when{wants, told(dueX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "-9m")))}},
 		{name: "one runs", seed: x(takenX, year).with("keyed:k:x", h(takenX["keyed:k:x"], waits("a", later, 0, 0), "turn="+later)), steps: []when{wants, told(begun)}},
 		{name: "one waits for its retry", seed: x(plan, year).with("schedule", "(k:x=+525601m)", "keyed:k:x", h(waits("a", "+525601m", 1, 0), "turn=-2m")), steps: []when{wants,
 			told(next.with("schedule", "(k:x=now)", "keyed:k:x", h(waits("a", "now", 1, 0), "turn=-2m")))}},
 		{name: "one that is still to come waits for its retry", seed: x(plan, year).with("schedule", "(k:x=+525601m)", "keyed:k:x", h(waits("a", "+525601m", 1, 0), "turn=+10m")), steps: []when{wants, told(next)}},
 		{name: "ahead by less: none starts twice", seed: x(planX.with("schedule", "(k:x=+40m)", "keyed:k:x", h(waits("a", "+40m", 0, 0), "turn=+40m")), "+15m"), steps: []when{wants,
-			told(next.with("recurrence:k:x", course("1a", "+20m,+30m", "+15m"), "schedule", "(k:x=+20m)", "keyed:k:x", h(next["keyed:k:x"], waits("a", "+20m", 0, 0), "turn=+20m")))}},
+			told(next.with("recurrence:k:x", course("1:1a", "+20m,+30m", "+15m"), "schedule", "(k:x=+20m)", "keyed:k:x", h(next["keyed:k:x"], waits("a", "+20m", 0, 0), "turn=+20m")))}},
 		{name: "a task of the user waits under the key", seed: x(keyX, year), steps: []when{wants, told(keyX.with("recurring", "(k:x=+60m)", "recurrence:k:x", next["recurrence:k:x"]))}},
 		{name: "another one replaces it", seed: x(plan, year, "since="+year), steps: []when{
-			{call: recurs("x", "2b", "", "since=7"), want: "wanted"},
-			{call: recurs("x", "2b", "+10m +20m +30m", "since=7"), want: "held", state: next.with("recurrence:k:x", course("2b", "+10m,+20m,+30m", "now", "since=7", "before=1a:0"))},
-			{call: recursAll(time.Hour.Milliseconds(), 0, Schedule{Entry: "k:x", Print: "1a", Since: 1 << 52}), want: "older 0 0"}}},
+			{call: recurs("x", "1:2b", "", "since=7"), want: "wanted"},
+			{call: recurs("x", "1:2b", "+10m +20m +30m", "since=7"), want: "held", state: next.with("recurrence:k:x", course("1:2b", "+10m,+20m,+30m", "now", "since=7", "before=1:1a:0"))},
+			{call: recursAll(time.Hour.Milliseconds(), 0, Schedule{Entry: "k:x", Print: "1:1a", Since: 1 << 52}), want: "older 0 0"}}},
 	})
 }
 
@@ -254,7 +269,7 @@ func TestRecurInstant(t *testing.T) {
 	at := atInstant
 	const now = instant
 	x := state{"recurring": "(k:x=" + at(8) + ")", "schedule": "(k:x=" + at(9) + ")", "contents": "(#a:k:x=0)", "keyed:k:x": h(waits("a", at(9), 0, 0), "turn="+at(9)),
-		"recurrence:k:x": h("print=1a since=7 late=0 payload=a card= more="+at(5), "times="+at(9)+","+at(20), "passed="+at(-9))}
+		"recurrence:k:x": h("print=1:1a since=7 late=0 payload=a card= more="+at(5), "times="+at(9)+","+at(20), "passed="+at(-9))}
 	course := func(more ...string) state {
 		return x.with("recurrence:k:x", h(append([]string{x["recurrence:k:x"]}, more...)...))
 	}
@@ -274,31 +289,42 @@ func TestRecurInstant(t *testing.T) {
 	begins := steps(Round{Worker: "w1", Number: 1, Lease: 9 * time.Millisecond, Start: []string{"p1"}})
 	runAtInstant(t, []scenario{
 		{name: "for most of the period", seed: x, steps: []when{
-			{call: asserts("1a", 0), want: "held 7 0"},
-			{call: asserts("1a", 9), want: "held 9 0"}}},
-		{name: "for less of it", seed: until(x, 7), steps: []when{{call: asserts("1a", 0), want: "held 7 0", state: until(x, 10)}}},
-		{name: "for less of it, and since later", seed: until(x, 7), steps: []when{{call: asserts("1a", 9), want: "held 9 0", state: until(x, 10)}}},
+			{call: asserts("1:1a", 0), want: "held 7 0"},
+			{call: asserts("1:1a", 9), want: "held 9 0"}}},
+		{name: "for less of it", seed: until(x, 7), steps: []when{{call: asserts("1:1a", 0), want: "held 7 0", state: until(x, 10)}}},
+		{name: "for less of it, and since later", seed: until(x, 7), steps: []when{{call: asserts("1:1a", 9), want: "held 9 0", state: until(x, 10)}}},
 		{name: "two of them", seed: both, steps: []when{
-			{call: recursAll(10, 0, Schedule{Entry: "k:x", Print: "1a"}, Schedule{Entry: "k:y", Print: "1a"}), want: "held 7 0; held 7 0"}}},
+			{call: recursAll(10, 0, Schedule{Entry: "k:x", Print: "1:1a"}, Schedule{Entry: "k:y", Print: "1:1a"}), want: "held 7 0; held 7 0"}}},
 		{name: "more times are wanted from now on", seed: course("more=" + at(0)), steps: []when{
-			{call: asserts("1a", 0), want: fmt.Sprint("more 7 ", now+20), state: until(course("more="+at(0)), 10)}}},
+			{call: asserts("1:1a", 0), want: "more 7 1", state: until(course("more="+at(0)), 10)}}},
+		{name: "more times are wanted from the last one that has come on", seed: course("more="+at(0), "times="+at(-9)+","+at(0)+","+at(20)), steps: []when{
+			{call: asserts("1:1a", 0), want: fmt.Sprint("more 7 ", now), state: until(course("more="+at(0), "times="+at(-9)+","+at(0)+","+at(20)), 10)}}},
+		{name: "more times, by another instant", seed: x, steps: []when{
+			{call: recursAll(10, 0, Schedule{Entry: "k:x", Print: "2:9c"}), want: "compare 0 1"},
+			{call: recursAll(10, 0, Schedule{Entry: "k:x", Print: "1:9c"}), want: "wanted 1000999500 1000999"},
+			{call: recursAll(10, 0, Schedule{Entry: "k:x", Print: "2:9c", Since: 6}), want: "compare 6 1"},
+			{call: recursAll(10, 0, Schedule{Entry: "k:x", Print: "1:9c", Since: 6}), want: "older 6 0"}}},
+		{name: "of a replaced one, its age", seed: course("before=8:9c:5"), steps: []when{
+			{call: recursAll(10, 0, Schedule{Entry: "k:x", Print: "1:9c"}), want: "compare 0 8"},
+			{call: recursAll(10, 0, Schedule{Entry: "k:x", Print: "8:9c"}), want: "compare 5 1"},
+			{call: recursAll(10, 0, Schedule{Entry: "k:x", Print: "8:9d"}), want: "compare 1000999500 1"}}},
 		{name: "all of its times have passed", seed: course("more="+at(-1), "times="+at(-5)), steps: []when{
-			{call: asserts("1a", 0), want: fmt.Sprint("more 7 ", now), state: until(course("more="+at(-1), "times="+at(-5)), 10)}}},
+			{call: asserts("1:1a", 0), want: fmt.Sprint("more 7 ", now), state: until(course("more="+at(-1), "times="+at(-5)), 10)}}},
 		{name: "no time is known", seed: course("more="+at(-1), "times="), steps: []when{
-			{call: asserts("1a", 0), want: fmt.Sprint("more 7 ", now), state: until(course("more="+at(-1), "times="), 10)}}},
+			{call: asserts("1:1a", 0), want: fmt.Sprint("more 7 ", now), state: until(course("more="+at(-1), "times="), 10)}}},
 		{name: "times that are known", seed: x, steps: []when{
-			{call: asserts("1a", 0, now+20, now+21), want: "held 7 0", state: until(course("times="+at(9)+","+at(20)+","+at(21), "more="+at(10)), 10)}}},
+			{call: asserts("1:1a", 0, now+20, now+21), want: "held 7 0", state: until(course("times="+at(9)+","+at(20)+","+at(21), "more="+at(10)), 10)}}},
 		{name: "another one of the same age, until now", seed: until(course("since=1"), 0), steps: []when{
-			{call: asserts("2b", 1), want: "older 1 0"}}},
+			{call: asserts("1:2b", 1), want: "older 1 0"}}},
 		{name: "until before now", seed: until(course("since=1"), -1), steps: []when{
-			{call: asserts("2b", 1), want: fmt.Sprint("wanted 1 ", now)}}},
+			{call: asserts("1:2b", 1), want: fmt.Sprint("wanted 1 ", now)}}},
 		{name: "of those that are late, the first one occurs", seed: state{"recurring": x["recurring"], "recurrence:k:x": course("times=")["recurrence:k:x"]}, steps: []when{
-			{call: asserts("1a", 0, now-2, now-1, now, now+7), want: "held 7 0", state: until(waiting(course("times="+at(-2)+","+at(7), "more="+at(3)), -2), 10).with(
+			{call: asserts("1:1a", 0, now-2, now-1, now, now+7), want: "held 7 0", state: until(waiting(course("times="+at(-2)+","+at(7), "more="+at(3)), -2), 10).with(
 				"keyed:k:x", h(waits("a", at(-2), 0, 0), "turn="+at(-2), "card=0s7:1000999"))}}},
 		{name: "a newer one, while one is due now", seed: waiting(x, 0), steps: []when{
-			{call: asserts("2b", JustNow, now+7), want: "held 1000999500 0", state: until(waiting(course("print=2b", "since=1000999500", "times="+at(7), "more="+at(3), "before=1a:7"), 0), 10)}}},
-		{name: "damaged", seed: x.with("recurrence:k:x", "=foreign"), steps: []when{{call: asserts("1a", 3), want: "damaged 3 0"}}},
-		{name: "damaged, its entry", seed: until(x, 7).with("keyed:k:x", "=foreign"), steps: []when{{call: asserts("1a", 3), want: "damaged 3 0"}}},
+			{call: asserts("1:2b", JustNow, now+7), want: "held 1000999500 0", state: until(waiting(course("print=1:2b", "since=1000999500", "times="+at(7), "more="+at(3), "before=1:1a:7"), 0), 10)}}},
+		{name: "damaged", seed: x.with("recurrence:k:x", "=foreign"), steps: []when{{call: asserts("1:1a", 3), want: "damaged 3 0"}}},
+		{name: "damaged, its entry", seed: until(x, 7).with("keyed:k:x", "=foreign"), steps: []when{{call: asserts("1:1a", 3), want: "damaged 3 0"}}},
 		{name: "asserted until now: it stays", seed: until(x, 0), steps: []when{{call: recursAll(10, Whenever), want: ""}}},
 		{name: "asserted until now: a beat says nothing", seed: until(x, 0).with("workers", "(w1=never)"), steps: []when{
 			{call: beatsForEver, want: "[0 0 0 -1 0 [] 0 0 -1 1000999 9007199254740991 0]"}}},
@@ -315,6 +341,9 @@ func TestRecurInstant(t *testing.T) {
 func TestRecurPages(t *testing.T) {
 	const n, size = 20, 400 << 10
 	recurs := func(e *env, judge int64, all []Schedule) (states map[string]int, ended []string) {
+		for i := range all {
+			all[i].Renewed = all[i].Print
+		}
 		told, ended, _, err := Recur(e.ctx, e.line, e.q, 60_000, judge, all)
 		e.must(nil, err)
 		states = map[string]int{}
@@ -332,7 +361,7 @@ func TestRecurPages(t *testing.T) {
 	start := func(t *testing.T) (*env, []Schedule) {
 		e := newEnv(t, redistest.URL(), nil)
 		far := e.now() + time.Hour.Milliseconds()
-		all := series(n, func(i int) Schedule { return Schedule{Entry: fmt.Sprint("k:", i), Print: "1a", Times: []int64{far}} })
+		all := series(n, func(i int) Schedule { return Schedule{Entry: fmt.Sprint("k:", i), Print: "1:1a", Times: []int64{far}} })
 		held(e, all)
 		for i := range n { // as if another caller had put tasks
 			e.must(Put(e.ctx, e.line, e.q, all[i].Entry, Change{Payload: []byte(strings.Repeat("x", size)), When: Always, At: far}))
@@ -342,7 +371,7 @@ func TestRecurPages(t *testing.T) {
 	t.Run("another schedule", func(t *testing.T) {
 		e, all := start(t)
 		for i := range all {
-			all[i].Print, all[i].Since = "2b", e.now()*2000
+			all[i].Print, all[i].Since = "1:2b", e.now()*2000
 		}
 		for held := 2; held <= n; held += 2 {
 			if states, _ := recurs(e, 0, all); states[ScheduleHeld] != held || states[ScheduleWanted] != n-held {
@@ -373,7 +402,7 @@ func TestRecurPages(t *testing.T) {
 		for i := range all { // other schedules, for keys with a put task
 			e.must(e.conn.Do("DEL", e.q.Recurrence(all[i].Entry)))
 			e.must(e.conn.Do("HDEL", e.q.Keyed(all[i].Entry), "turn"))
-			all[i].Print = "2b"
+			all[i].Print = "1:2b"
 		}
 		held(e, all)
 	})
@@ -414,7 +443,7 @@ func TestRecurPages(t *testing.T) {
 		e, all := start(t)
 		all = all[:1]
 		e.must(Put(e.ctx, e.line, e.q, all[0].Entry, Change{Payload: []byte(strings.Repeat("x", 3*size)), When: Always, At: all[0].Times[0]}))
-		all[0].Print, all[0].Since = "2b", JustNow
+		all[0].Print, all[0].Since = "1:2b", JustNow
 		held(e, all)
 	})
 }
