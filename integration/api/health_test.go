@@ -108,30 +108,6 @@ func TestCheckHealth(t *testing.T) {
 	}
 }
 
-// Check reports failed and retrying tasks as notices.
-func TestCheckFailing(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
-	q := working(t, p, "q")
-	enqueue(t, q, numbers("", 60)...)
-	for i, task := range sure(q.StartTasks(t.Context(), 60))(t) {
-		if i%2 == 0 {
-			must(t, task.Retry(t.Context(), time.Hour))
-		} else {
-			must(t, task.Fail(t.Context(), errors.New("no")))
-		}
-	}
-	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	report := sure(doctor.Check(t.Context(), nil))(t)
-	is.True(report.OK())
-	is.Equal(health(report), []string{"notice retrying", "notice failed"})
-	is.Equal(report.Queues, 1) // the failed queue isn't counted as another queue
-	is.True(strings.Contains(report.String(), " in 1 queue: "))
-	is.True(!strings.Contains(report.String(), "repaired")) // Repair wasn't called
-	is.True(strings.Contains(report.String(), "30 tasks failed for good in the last hour. "))
-}
-
 // Tasks that fail while Check looks are as new as the others.
 func TestCheckFailingMeanwhile(t *testing.T) {
 	is := parallel(t)

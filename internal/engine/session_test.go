@@ -87,34 +87,3 @@ func TestEvictedOnce(t *testing.T) {
 		})
 	}
 }
-
-// A round is delayed only if nothing in it is urgent, and a delayed round is nudged.
-func TestSayNudges(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		verb   store.Ending
-		caller bool
-		enough int
-		nudge  bool
-		holds  bool // the rest continues
-	}{
-		"an end of a handler":    {verb: store.Finish, enough: 3, holds: true},
-		"the last that it takes": {verb: store.Finish, enough: 1, nudge: true, holds: true},
-		"of a caller":            {verb: store.Finish, caller: true, nudge: true},
-		"what goes back":         {verb: store.Stop, nudge: true},
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			r := seated(t, nil)
-			r.flow.next, r.enough = noon, c.enough
-			s := &ending{Outcome: store.Outcome{Verb: c.verb}, ours: !c.caller}
-			if c.caller {
-				s.done = make(chan settled, 1)
-			}
-			r.sayLocked(s)
-			if nudged := len(r.gathered) > 0; nudged != c.nudge || r.flow.next.IsZero() == c.holds {
-				t.Error(nudged, r.flow.next)
-			}
-		})
-	}
-}

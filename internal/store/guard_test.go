@@ -3,7 +3,6 @@ package store
 import (
 	"fmt"
 	"math"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -81,38 +80,6 @@ func TestGuardMembers(t *testing.T) {
 			{call: fails("w1"), want: "known=true returned=0", heard: []string{"wake:w2 0"}, state: state{"token": "=3", "schedule": "(k:y=+10m k:x=+20m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+20m", 0, 0),
 				"cancel:#a": "{finished=0 stopped=1 token=2} +1m"}}}},
 	})
-}
-
-// No call returns more than a hundred tasks, or evicts more than two hundred workers.
-func TestGuardPages(t *testing.T) {
-	last := state{"suspects": "(w1=0)", "workers": "(w3=+60m)", "token": "=101"}.holding("w1", seq("t", 0, 101)...)
-	workers := series(205, func(i int) string { return fmt.Sprintf("w%03d=-60m", i) })
-	suspects := series(205, func(i int) string { return fmt.Sprintf("w%03d=-1m", i) })
-	idle := series(70, func(i int) string { return fmt.Sprintf("i%02d=-1m", i) })
-	many := state{"workers": "(" + strings.Join(workers, " ") + ")", "suspects": "(" + strings.Join(suspects, " ") + ")"}
-	page := strings.Join(seqOf("w", 200), ",")
-	fenced := "(" + strings.Join(seqOf("w", 200), "=0 ") + "=0 " + strings.Join(suspects[200:], " ") + ")"
-	first := "(" + strings.Join(idle[:6], " ") + ")"
-	t.Run("one task is left", func(t *testing.T) {
-		e := beside(t, last)
-		if got := sweeps(e); got != "returned=100 again" || e.count("ZCARD", "working:w1") != 1 {
-			t.Error(got)
-		}
-	})
-	run(t, []scenario{
-		{name: "two hundred workers", seed: many, steps: []when{
-			{call: sweeps, want: "failed=" + page + " again due=now", state: state{"token": "=1", "workers": "(" + strings.Join(workers[200:], " ") + ")", "suspects": fenced}},
-			{call: sweeps, want: "failed=" + strings.Join(seqOf("w", 205)[200:], ","), state: state{"token": "=2"}}}},
-		{name: "more, and no right to judge", seed: many.with("workers", "("+strings.Join(append(slices.Clone(workers), "me=+60m"), " ")+")"), steps: []when{
-			{call: beats("me", false), want: "due=now"}}},
-		{name: "rings sixty-four at most", seed: state{"idle": "(" + strings.Join(idle, " ") + ")", "schedule": "(k:y=+60m)"}, steps: []when{
-			{call: removes("k:none"), want: "removed=false"},
-			{call: sets("x", "a", "+9m"), want: "ok", heard: []string{"enqueue 1"}, state: state{"idle": first, "schedule": "(k:x=+9m k:y=+60m)", "contents": "(#a:k:x=0)", "keyed:k:x": waits("a", "+9m", 0, 0)}}}},
-	})
-}
-
-func seqOf(name string, n int) []string {
-	return series(n, func(i int) string { return fmt.Sprintf("%s%03d", name, i) })
 }
 
 // count returns the number of elements in a key that is too large to compare.
