@@ -4,11 +4,13 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/integration/load"
 )
 
@@ -16,27 +18,41 @@ import (
 type ledger struct {
 	mu     sync.Mutex // protects the fields below, and what they refer to
 	tasks  load.Accounts
-	tokens map[int64]string // token → task
-	dead   map[string]int64 // when peers were killed
-	slept  map[string]*span // when peers were stopped
+	tokens map[int64]string   // token → task
+	dead   map[string]int64   // when peers were killed
+	harmed map[string][]*span // when peers were stopped or cut off
 	wrong  []string
 	done   []int64 // when Redis accepted an outcome
 	losses []int64 // when a peer reported that Redis lost writes
 }
 
 func newLedger() *ledger {
-	return &ledger{tasks: load.Accounts{}, tokens: map[int64]string{}, dead: map[string]int64{}, slept: map[string]*span{}}
+	return &ledger{tasks: load.Accounts{}, tokens: map[int64]string{}, dead: map[string]int64{}, harmed: map[string][]*span{}}
 }
 
 type span struct{ from, to int64 }
 
+// harm notes that from now on a peer can be evicted, until over is called.
+func (l *ledger) harm(name string) (over func()) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	s := &span{from: load.Mono(), to: math.MaxInt64}
+	l.harmed[name] = append(l.harmed[name], s)
+	return func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		s.to = load.Mono()
+	}
+}
+
 // surely is the longest a peer may take to store an outcome, or to learn that it was evicted.
 const surely = int64(10 * time.Second)
 
-// stale reports whether another peer may have the task because this one was stopped.
+// stale reports whether another peer may have the task because this one was stopped or cut off.
 func (l *ledger) stale(r *load.Run) bool {
-	nap := l.slept[r.Peer]
-	return nap != nil && nap.from-r.Began < surely && r.Began-nap.to < surely && r.Finish != load.Okay
+	return r.Finish != load.Okay && slices.ContainsFunc(l.harmed[r.Peer], func(s *span) bool {
+		return s.from-r.Began < surely && r.Began-s.to < surely
+	})
 }
 
 // unsure reports whether the process was killed or stopped before it knew that Redis had stored the
@@ -163,8 +179,14 @@ func (l *ledger) judge(deaths ...int64) (s sum, wrong []string) {
 				blame("%s began %v after its cancel", name, time.Duration(r.Began-a.Gone))
 			}
 		}
-		if len(deaths) == 0 {
-			wrong = append(wrong, l.owners(name, a.Runs)...)
+		if len(deaths) > 0 {
+			continue
+		}
+		wrong = append(wrong, l.owners(name, a.Runs)...)
+		for _, w := range a.Waits {
+			if w.Phase == load.Refused || w.Phase == load.Okay && w.Note == string(worqr.OutcomeFinished) && ended+unsure == 0 {
+				blame("Wait for %s returned %q, which is wrong: %v", name, w.Note, l.tell(a.Runs))
+			}
 		}
 	}
 	for _, key := range slices.Sorted(maps.Keys(keys)) {
@@ -257,6 +279,21 @@ func (l *ledger) tell(runs []*load.Run) (all []string) {
 			}
 		}
 		all = append(all, s)
+	}
+	return all
+}
+
+// recoveries returns how long the tasks that killed peers held waited for their next start.
+func (l *ledger) recoveries() (all figures) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for _, a := range l.tasks {
+		for i := 1; i < len(a.Runs); i++ {
+			was, is := a.Runs[i-1], a.Runs[i]
+			if dead := l.dead[was.Peer]; was.Over == 0 && was.Told == 0 && was.Began < dead && dead < is.Began {
+				all = append(all, time.Duration(is.Began-dead))
+			}
+		}
 	}
 	return all
 }

@@ -27,7 +27,7 @@ func startCluster(t *testing.T, replicas int) *sharded {
 	t.Helper()
 	s := &sharded{t: t, d: dice(t)}
 	s.Cluster = redistest.StartCluster(t, 3, replicas, "--appendonly", "yes", "--appendfsync", "everysec", "--cluster-require-full-coverage", "no", "--cluster-allow-replica-migration", "no")
-	s.fleet = newFleet(t, s.Cluster.URL(), "", s.Masters, s.d)
+	s.fleet = newFleet(t, site{url: s.Cluster.URL(), nodes: s.Masters}, s.d)
 	return s
 }
 

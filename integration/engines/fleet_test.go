@@ -1,8 +1,8 @@
 package engines
 
 import (
+	"cmp"
 	"fmt"
-	"math"
 	"math/rand/v2"
 	"strings"
 	"sync"
@@ -14,7 +14,6 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/integration/load"
-	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -22,18 +21,25 @@ const (
 	peers  = 4
 	prefix = "p"
 	queue  = "q"
-	user   = "worker-" + prefix // the peers' user on Sentinel
-	lease  = 3 * time.Second
+	user   = "worker-" + prefix // the peers' user on Sentinel and on one server
 )
 
-// A fleet is a set of peer processes on one engine. Killed peers are replaced. One more is stopped until
-// it's evicted, and then goes on.
+// A site is where a fleet works.
+type site struct {
+	url   string                     // of the user with all rights
+	login string                     // what the peers' URL has in addition: user and password
+	links []*redistest.Link          // one for each place in the fleet; none: peers connect directly
+	nodes func() []*redistest.Server // the servers that have keys
+	lease time.Duration              // 0: 3 s
+	apart time.Duration              // between two kills, on average; 0: 5 s
+}
+
+// A fleet is a set of peer processes on one engine. Killed peers are replaced, and so are some that are
+// asked to end. One more is stopped until it's evicted, and then goes on.
 type fleet struct {
 	*ledger
+	site
 	t     *testing.T
-	url   string                     // of the user with all rights
-	login string                     // URL of the peers
-	nodes func() []*redistest.Server // the servers that have keys
 	kills int
 	seed  uint64
 
@@ -41,6 +47,7 @@ type fleet struct {
 	sleeper *member
 	gone    []*member
 	count   int
+	changes sync.Mutex    // held while a peer is replaced, and by who needs the same peers for a while
 	stop    chan struct{} // ends the kills
 	killing sync.WaitGroup
 }
@@ -50,6 +57,7 @@ type member struct {
 	*load.Process
 	ids        []string
 	done, okay pulse // when Redis accepted an outcome, and a task, of this peer
+	ended      bool
 }
 
 // A pulse is when something happened: for the first time after a mark, and for the last time.
@@ -63,12 +71,13 @@ func (s *pulse) hear(at int64) {
 }
 
 // newFleet starts peers and kills them at random times until calm is called.
-func newFleet(t *testing.T, url, login string, nodes func() []*redistest.Server, d *rand.Rand) *fleet {
+func newFleet(t *testing.T, s site, d *rand.Rand) *fleet {
 	t.Helper()
-	f := &fleet{ledger: newLedger(), t: t, url: url, login: login, nodes: nodes, seed: d.Uint64()}
+	s.lease, s.apart = cmp.Or(s.lease, 3*time.Second), cmp.Or(s.apart, 5*time.Second)
+	f := &fleet{ledger: newLedger(), site: s, t: t, seed: d.Uint64()}
 	f.stop = make(chan struct{})
-	for range peers + 1 {
-		m, err := f.start()
+	for place := range peers + 1 {
+		m, err := f.start(place)
 		redistest.Sure(m, err)(t)
 		f.members = append(f.members, m)
 	}
@@ -89,17 +98,20 @@ func newFleet(t *testing.T, url, login string, nodes func() []*redistest.Server,
 }
 
 // start starts a process and reads its reports.
-func (f *fleet) start() (*member, error) {
+func (f *fleet) start(place int) (*member, error) {
 	f.count++
 	m := &member{}
+	url := f.url
+	if f.links != nil {
+		url = f.links[place].URL()
+	}
 	c := load.Config{
-		Name: fmt.Sprint("p", f.count), URL: strings.Replace(f.url, "://", "://"+f.login, 1),
-		Prefix: prefix, Lease: lease, Seed: f.seed,
-		Queues: []string{queue}, Concurrency: 8, Nap: 60 * time.Millisecond,
-		Every: 60 * time.Millisecond, Batch: 3, Cancels: 12, Faults: true, Added: true, Varied: true, Listens: true,
+		Name: fmt.Sprint("p", f.count), URL: strings.Replace(url, "://", "://"+f.login, 1),
+		Prefix: prefix, Lease: f.lease, Seed: f.seed,
+		Queue: queue,
 	}
 	var err error
-	if m.Process, err = load.Start(c, child.Options{}, func(e load.Event) { f.hear(m, e) }); err != nil {
+	if m.Process, err = load.Start(c, func(e load.Event) { f.hear(m, e) }); err != nil {
 		return nil, err
 	}
 	f.t.Cleanup(m.Kill)
@@ -109,21 +121,17 @@ func (f *fleet) start() (*member, error) {
 // nap stops the sleeper for longer than its lease, until it was evicted. While masters change, that
 // may take several tries.
 func (f *fleet) nap() {
-	f.mu.Lock()
-	nap := &span{from: load.Mono(), to: math.MaxInt64}
-	f.slept[f.sleeper.Name] = nap
-	f.mu.Unlock()
+	nap := f.harm(f.sleeper.Name)
 	for over := false; !over; {
 		_ = f.sleeper.Signal(syscall.SIGSTOP) // if it has ended, settle notices
-		f.pause(lease + 2*time.Second)
+		f.pause(f.lease + 2*time.Second)
 		_ = f.sleeper.Signal(syscall.SIGCONT)
 		over = f.pause(time.Second)
 		f.mu.Lock()
-		if over = over || len(f.sleeper.ids) > 1; over {
-			nap.to = load.Mono()
-		}
+		over = over || len(f.sleeper.ids) > 1
 		f.mu.Unlock()
 	}
+	nap()
 }
 
 // pause waits for a while, and reports whether the kills have ended.
@@ -136,26 +144,38 @@ func (f *fleet) pause(most time.Duration) (over bool) {
 	}
 }
 
-// kill kills one peer after the other.
+// kill kills one peer after the other, and asks every fourth to end instead.
 func (f *fleet) kill(d *rand.Rand) {
-	for !f.pause(3*time.Second + time.Duration(d.Int64N(int64(4*time.Second)))) {
-		i := d.IntN(peers)
-		m := f.members[i] // only this goroutine changes them
-		m.Kill()
-		dead := load.Mono()
-		<-m.Heard
-		next, err := f.start()
-		if err != nil {
-			f.blame("%v", err)
-			return
-		}
-		f.mu.Lock()
+	for n := 0; !f.pause(f.apart/2+time.Duration(d.Int64N(int64(f.apart)))) && f.replace(d.IntN(peers), n%4 == 3); n++ {
+	}
+}
+
+// replace kills a peer, or asks it to end, and starts another. It reports whether that works.
+func (f *fleet) replace(i int, ends bool) bool {
+	f.changes.Lock()
+	defer f.changes.Unlock()
+	m := f.members[i]
+	if ends {
+		m.End()
+	}
+	m.Kill()
+	dead := load.Mono()
+	<-m.Heard
+	next, err := f.start(i)
+	if err != nil {
+		f.blame("%v", err)
+		return false
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if m.Err != nil { // it was killed, or couldn't leave
 		f.kills++
 		f.dead[m.Name] = dead
-		f.members[i] = next
-		f.gone = append(f.gone, m)
-		f.mu.Unlock()
 	}
+	m.ended = true
+	f.members[i] = next
+	f.gone = append(f.gone, m)
+	return true
 }
 
 // calm ends the kills.
@@ -215,7 +235,7 @@ func (f *fleet) back(since int64) (working, producing time.Duration) {
 	f.mu.Unlock()
 	f.await("all work again", func() bool {
 		for _, m := range served {
-			if f.dead[m.Name] == 0 && (m.done.first == 0 || m.okay.first == 0) {
+			if !m.ended && (m.done.first == 0 || m.okay.first == 0) {
 				return false
 			}
 		}
@@ -224,7 +244,7 @@ func (f *fleet) back(since int64) (working, producing time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, m := range served {
-		if f.dead[m.Name] == 0 {
+		if !m.ended {
 			working = max(working, time.Duration(m.done.first-since))
 			producing = max(producing, time.Duration(m.okay.first-since))
 		}
@@ -272,6 +292,12 @@ func (f *fleet) settle(deaths ...int64) sum {
 		case <-time.After(10 * time.Millisecond): // poll
 		}
 	}
+	check := func(when string) {
+		if found := redistest.Sure(observer.Check(f.t.Context(), nil))(f.t); !found.OK() {
+			f.blame("Check finds, %s: %v", when, found)
+		}
+	}
+	check("while the fleet lives")
 	for _, p := range all {
 		p.End()
 		if p.Err != nil {
@@ -279,9 +305,7 @@ func (f *fleet) settle(deaths ...int64) sum {
 		}
 	}
 	f.sound(len(deaths) > 0)
-	if found := redistest.Sure(observer.Check(f.t.Context(), nil))(f.t); !found.OK() {
-		f.blame("Check finds: %v", found)
-	}
+	check("once all have left")
 	if len(deaths) == 0 {
 		f.leftovers()
 	}
@@ -299,7 +323,7 @@ func (f *fleet) settle(deaths ...int64) sum {
 // sound checks the peers' logs and ids: without a rollback no worker is evicted.
 func (f *fleet) sound(rollback bool) {
 	for _, m := range append(f.gone, f.members...) {
-		if len(m.ids) > 1 && !rollback && m != f.sleeper {
+		if len(m.ids) > 1 && !rollback && len(f.harmed[m.Name]) == 0 {
 			f.blame("%s worked under the ids %v, so it was evicted", m.Name, m.ids)
 		}
 		for _, c := range m.Complaints() {

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/integration/load"
 )
 
@@ -32,6 +33,8 @@ func TestJudge(t *testing.T) {
 		cancel    = step{load.OpCancel, load.Invoke, ""}
 		canceled  = step{load.OpGone, load.Okay, ""}
 		kept      = step{load.OpGone, load.Okay, load.NoteKept}
+		finished  = step{load.OpWait, load.Okay, string(worqr.OutcomeFinished)}
+		noResult  = step{load.OpWait, load.Refused, "no result"}
 	)
 	keyed := func(w step, task string) load.Event {
 		return load.Event{Peer: "p", Op: w.op, Phase: w.phase, Note: w.note, Tasks: []string{task}, Key: "k"}
@@ -83,13 +86,16 @@ func TestJudge(t *testing.T) {
 		"not canceled, and lost":      {said: says{in(try), in(okay), in(cancel), in(kept)}, wrong: "a is lost"},
 		"replaced under its key":      {said: says{keyed(try, "a"), keyed(okay, "a"), keyed(try, "b"), keyed(okay, "b"), runs("b", began, 1), runs("b", returned, 1)}},
 		"the last one under its key":  {said: says{keyed(try, "a"), keyed(okay, "a"), keyed(try, "b"), keyed(okay, "b"), runs("a", began, 1), runs("a", returned, 1)}, wrong: "under key k is lost"},
+		"Wait finds no result":        {said: says{in(try), in(okay), run(began, 1), run(returned, 1), in(noResult)}, wrong: "Wait for a returned"},
+		"Wait is told too early":      {said: says{in(try), in(okay), run(began, 1), run(again, 1), in(finished), run(began, 2)}, wrong: "Wait for a returned"},
+		"Wait is told the end":        {said: says{in(try), in(okay), run(began, 1), run(returned, 1), in(finished)}},
 		"two under one key":           {said: says{keyed(try, "a"), keyed(okay, "a"), runs("a", began, 1), keyed(try, "b"), keyed(okay, "b"), runs("b", began, 2), runs("b", returned, 2), runs("a", returned, 1)}, wrong: "key k has two owners"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			l, m := newLedger(), &member{}
 			l.dead["p"] = c.dead
 			if c.slept > 0 {
-				l.slept["p"] = &span{c.slept, c.slept + second}
+				l.harmed["p"] = []*span{{c.slept, c.slept + second}}
 			}
 			for i, e := range c.said {
 				e.Mono = int64(i+1) * second

@@ -30,11 +30,15 @@ func startSentinels(t *testing.T, setup redistest.SentinelSetup) *watched {
 // all returns the servers that have keys of their own.
 func (w *watched) all() []*redistest.Server { return []*redistest.Server{w.Master(w.t)} }
 
-// admit creates the peers' user on a server.
-func (w *watched) admit(s *redistest.Server) {
-	w.t.Helper()
-	rule := redis.Args{"SETUSER", user}.AddFlat(redistest.Rule(w.t, "worker", prefix))
-	redistest.Sure(s.Call("ACL", rule...))(w.t)
+func (w *watched) site() site { return site{url: w.URL(), login: user + ":SECRET@", nodes: w.all} }
+
+func (w *watched) admit(s *redistest.Server) { admit(w.t, s) }
+
+// admit creates the peers' user on a server, with the rights in docs/security.md and no others.
+func admit(t *testing.T, s *redistest.Server) {
+	t.Helper()
+	rule := redis.Args{"SETUSER", user}.AddFlat(redistest.Rule(t, "worker", prefix))
+	redistest.Sure(s.Call("ACL", rule...))(t)
 }
 
 // Masters are replaced by hand, without a rollback, while peers work and are killed: the old one
@@ -45,7 +49,7 @@ func TestFailovers(t *testing.T) {
 	w := startSentinels(t, redistest.SentinelSetup{Args: []string{
 		"--min-replicas-to-write", "1", "--min-replicas-max-lag", "3",
 		"--repl-diskless-sync-delay", "0"}}) // else a new master refuses writes for 5 s if its replicas need a full copy
-	f := newFleet(t, w.URL(), user+":SECRET@", w.all, d)
+	f := newFleet(t, w.site(), d)
 	var waiting, working, producing, stops figures
 	for range *rounds {
 		old := w.Ready(t)
@@ -76,7 +80,7 @@ func TestFailovers(t *testing.T) {
 func TestRollbacks(t *testing.T) {
 	d := dice(t)
 	w := startSentinels(t, redistest.SentinelSetup{Hurried: true})
-	f := newFleet(t, w.URL(), user+":SECRET@", w.all, d)
+	f := newFleet(t, w.site(), d)
 	var deaths []int64
 	var working figures
 	for range *rounds {

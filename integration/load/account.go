@@ -2,20 +2,19 @@ package load
 
 // An Account is the history of one task, or of several with one payload, as peers report it.
 type Account struct {
-	Name      string
-	Key       string // shared with other tasks
-	Invoked   int64  // when it was last enqueued; 0: never
-	Answered  int64  // when an enqueue was accepted; 0: never
-	Enqueue   Phase  // Invoke if there was no reply
-	Tried     int    // how many enqueues were tried
-	Okay      int    // how many were accepted
-	Refused   int    // how many were refused
-	Cancel    Phase  // "" if it was not canceled, or too late
-	Canceled  int64  // when the cancel was answered
-	Gone      int64  // when no copy was running anymore
-	Runs      []*Run
-	Waits     []Event // calls of Wait for it
-	Forgotten bool    // lost with writes that Redis doesn't keep; set by a judge
+	Name     string
+	Key      string // shared with other tasks
+	Invoked  int64  // when it was last enqueued; 0: never
+	Answered int64  // when an enqueue was accepted; 0: never
+	Enqueue  Phase  // Invoke if there was no reply
+	Tried    int    // how many enqueues were tried
+	Okay     int    // how many were accepted
+	Refused  int    // how many were refused
+	Cancel   Phase  // "" if it was not canceled, or too late
+	Canceled int64  // when the cancel was answered
+	Gone     int64  // when no copy was running anymore
+	Runs     []*Run
+	Waits    []Event // calls of Wait for it
 }
 
 // A Run is one call of a handler.

@@ -3,9 +3,7 @@ package load
 import (
 	"context"
 	"errors"
-	"log/slog"
 	"math/rand/v2"
-	"os"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -19,8 +17,8 @@ const (
 
 // add adds tasks with properties, and returns the key of the first. A call of Wait may follow for a
 // single one.
-func (p *peer) add(ctx, serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (key string, err error) {
-	payloads := p.payloads(tasks)
+func (p *peer) add(ctx, serving context.Context, d *rand.Rand, tasks []string) (key string, err error) {
+	q, payloads := p.queue, payloads(tasks)
 	if len(tasks) > 1 {
 		all := make([]worqr.TaskSpec, len(tasks))
 		for i, task := range tasks {
@@ -46,18 +44,18 @@ func (p *peer) add(ctx, serving context.Context, d *rand.Rand, q *worqr.Queue, t
 		err = add()
 	}
 	if waits && err == nil {
-		p.pending.Go(func() { p.wait(serving, q, key, tasks[0]) })
+		p.pending.Go(func() { p.wait(serving, key, tasks[0]) })
 	}
 	return key, err
 }
 
 // wait waits for the end of a task, and reports the result.
-func (p *peer) wait(ctx context.Context, q *worqr.Queue, key, task string) {
+func (p *peer) wait(ctx context.Context, key, task string) {
 	ctx, cancel := context.WithTimeout(ctx, patience)
 	defer cancel()
 	e := Event{Op: OpWait, Phase: Invoke, Tasks: []string{task}}
 	p.say(e)
-	end, err := q.Wait(ctx, key)
+	end, err := p.queue.Wait(ctx, key)
 	switch {
 	case err == nil:
 		e.Phase, e.Note = Okay, string(end.Outcome)
@@ -77,27 +75,10 @@ func carries(t *worqr.Task, task string) string {
 	return ""
 }
 
-// SaysLost is logged each time a peer notices that Redis lost writes. The peer's own log has
-// one line for several failovers in a short time.
-const SaysLost = "load: this peer has noticed lost writes"
-
-// listen logs when Redis has lost writes.
+// listen reports events that Redis has lost writes.
 func (p *peer) listen(ctx context.Context) {
-	if p.Listens {
-		go p.hear(ctx)
-	}
-	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
-	for lost := int64(0); ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // poll
-		if now := p.peer.Stats().LostWrites; now > lost {
-			lost = now
-			log.Warn(SaysLost, "times", lost)
-		}
-	}
-}
-
-func (p *peer) hear(ctx context.Context) {
 	for ctx.Err() == nil {
-		for e, err := range p.peer.Events(ctx, p.Queues[0]) {
+		for e, err := range p.peer.Events(ctx, p.Queue) {
 			if err == nil && e.Kind == inspect.EventLost {
 				p.say(Event{Op: OpLost, Note: e.Evidence})
 			}

@@ -21,7 +21,6 @@ const (
 // The operations of peers.
 const (
 	OpUp      = "up"      // a peer runs, or continues under another id
-	OpServing = "serving" // it is a member of its queues
 	OpCalm    = "calm"    // it has stopped enqueueing
 	OpEnqueue = "enqueue" // Tasks
 	OpRun     = "run"     // a handler begins (Invoke) and returns (Okay)
@@ -31,7 +30,6 @@ const (
 	OpGone    = "gone"    // the cancel is complete, and no copy of Tasks runs; or Note is NoteKept
 	OpWait    = "wait"    // for the end of Tasks; Note is the outcome
 	OpLost    = "lost"    // an event reports that Redis has lost writes
-	OpLate    = "late"    // the machine hasn't let a process run for Waited
 )
 
 // Causes of the end of a handler's context, and other notes.
@@ -58,7 +56,6 @@ type Event struct {
 	Process string   `json:",omitempty"`
 	Token   int64    `json:",omitempty"`
 	Note    string   `json:",omitempty"`
-	Waited  int64    `json:",omitempty"` // ns
 }
 
 // Mono reads the monotonic clock.

@@ -1,4 +1,4 @@
-// Package load has peers that put load on queues, run in processes that tests and campaigns kill,
+// Package load has peers that put load on queues, run in processes that tests kill,
 // and accounts of what these peers report.
 package load
 
@@ -13,7 +13,6 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
-	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -29,24 +28,21 @@ type Config struct {
 	Lease  time.Duration
 	Seed   uint64
 
-	Queues      []string
-	Concurrency int
-	Nap         time.Duration // the longest time a handler takes on the first queue; on the others it returns at once
-	Every       time.Duration // between two enqueues; 0: none
-	Batch       int           // most tasks of an enqueue; 0: one
-	Size        int           // of payloads; 0: as short as possible
-	Cancels     int           // one of this many enqueues is canceled; 0: none
-	Faults      bool          // some handlers fail
-	Added       bool          // tasks are also added with properties
-	Varied      bool          // some tasks are unique, share a key, are scheduled or removed; cancels are awaited
-	Listens     bool          // it reports events that Redis has lost writes
+	Queue string
 }
+
+const (
+	nap     = 60 * time.Millisecond // the longest time a handler takes
+	every   = 60 * time.Millisecond // between two enqueues
+	batch   = 3                     // most tasks of an enqueue
+	cancels = 12                    // one of this many enqueues is canceled
+)
 
 // A peer enqueues and handles tasks. It reports each operation before it begins, and its result.
 type peer struct {
 	Config
 	peer    *worqr.Peer
-	queues  []*worqr.Queue
+	queue   *worqr.Queue
 	pending sync.WaitGroup // cancels, and calls of Wait
 
 	mu  sync.Mutex // protects the output
@@ -70,11 +66,8 @@ func run(c Config, o *worqr.Options) error {
 		return err
 	}
 	p := &peer{Config: c, peer: opened, out: json.NewEncoder(os.Stdout)}
-	for i, name := range c.Queues {
-		q := p.peer.Queue(name)
-		p.queues = append(p.queues, q)
-		p.handle(q, i > 0)
-	}
+	p.queue = p.peer.Queue(c.Queue)
+	p.handle()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	producing, calm := context.WithCancel(ctx)
@@ -85,7 +78,6 @@ func run(c Config, o *worqr.Options) error {
 	}()
 	go p.identify(ctx)
 	go p.listen(ctx)
-	defer Watch(c.Lease, p.say)()
 	produced := make(chan struct{})
 	go func() {
 		defer close(produced)
@@ -104,57 +96,13 @@ func (p *peer) say(e Event) {
 	_ = p.out.Encode(e) // fails if the reader has gone
 }
 
-// identify reports each id under which the peer works, and when it serves.
+// identify reports each id under which the peer works.
 func (p *peer) identify(ctx context.Context) {
-	go func() {
-		for ; ctx.Err() == nil && !p.serves(ctx); time.Sleep(100 * time.Millisecond) { // poll
-		}
-		p.say(Event{Op: OpServing})
-	}()
 	for id := ""; ctx.Err() == nil; time.Sleep(10 * time.Millisecond) { // poll
 		if now := p.peer.WorkerID(); now != id {
 			id = now
 			p.say(Event{Op: OpUp})
 		}
-	}
-}
-
-// serves reports whether the peer is a member of its queues.
-func (p *peer) serves(ctx context.Context) bool {
-	for w, err := range p.peer.Workers(ctx) {
-		if err != nil {
-			return false
-		}
-		if w.ID == p.peer.WorkerID() {
-			return len(w.Queues) >= len(p.Queues)
-		}
-	}
-	return false
-}
-
-// Watch reports when the machine doesn't let this process run for a third of a lease, so that a
-// peer may be evicted without a fault. end stops it.
-func Watch(lease time.Duration, say func(Event)) (end func()) {
-	const between = 10 * time.Millisecond // polls
-	stop := make(chan struct{})
-	var over sync.WaitGroup
-	over.Go(func() {
-		for last := Mono(); ; {
-			select {
-			case <-stop:
-				return
-			case <-time.After(between):
-			}
-			now := Mono()
-			if waited := now - last - int64(between); waited > int64(lease/3) {
-				say(Event{Op: OpLate, Waited: waited})
-			}
-			last = now
-		}
-	})
-	return func() {
-		close(stop)
-		over.Wait()
 	}
 }
 
@@ -185,19 +133,17 @@ var (
 
 // handle serves the queue. Half of the handlers finish their tasks themselves, to learn the result.
 // They do so even after they have lost the task: that is a stale write, which must be refused.
-func (p *peer) handle(q *worqr.Queue, fast bool) {
-	q.Handle(func(ctx context.Context, t *worqr.Task) error {
-		task := TaskOf(string(t.Payload))
+func (p *peer) handle() {
+	p.queue.Handle(func(ctx context.Context, t *worqr.Task) error {
+		task := string(t.Payload)
 		d := dice(task, p.Seed)
 		note := func(op string, phase Phase, word string) {
 			p.say(Event{Op: op, Phase: phase, Note: word, Tasks: []string{task}, Process: t.AttemptID, Token: t.Token})
 		}
 		note(OpRun, Invoke, carries(t, task))
-		if nap := p.Nap; !fast && nap > 0 {
-			select {
-			case <-time.After(rand.N(nap)):
-			case <-ctx.Done():
-			}
+		select {
+		case <-time.After(rand.N(nap)):
+		case <-ctx.Done():
 		}
 		cause := context.Cause(ctx)
 		if cause != nil {
@@ -206,7 +152,7 @@ func (p *peer) handle(q *worqr.Queue, fast bool) {
 				return cause
 			}
 		}
-		own, again, fail := d.IntN(2) == 0, p.Faults && d.IntN(20) == 0, p.Faults && d.IntN(100) == 0
+		own, again, fail := d.IntN(2) == 0, d.IntN(20) == 0, d.IntN(100) == 0
 		switch {
 		case cause == nil && again && t.Retries == 0:
 			note(OpRun, Okay, NoteRetry)
@@ -217,13 +163,17 @@ func (p *peer) handle(q *worqr.Queue, fast bool) {
 		case cause != nil || own:
 			note(OpFinish, Invoke, "")
 			finish, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
-			end := Event{}.after(t.Finish(finish))
+			err := t.Finish(finish)
 			cancel()
+			end := Event{}.after(err)
+			if end.Phase == Refused && !errors.Is(err, worqr.ErrNotOwner) {
+				end.Phase = Unknown // Redis was silent: what the handler returns ends the task
+			}
 			note(OpFinish, end.Phase, end.Note)
 		}
 		note(OpRun, Okay, "")
 		return cause
-	}, &worqr.HandleOptions{Concurrency: p.Concurrency, MaxCrashes: -1, KeepFailed: 1_000_000})
+	}, &worqr.HandleOptions{Concurrency: 8, MaxCrashes: -1, KeepFailed: 1_000_000})
 }
 
 // after returns the event of an operation's end.
@@ -244,21 +194,20 @@ func (e Event) after(err error) Event {
 // produce enqueues tasks, in every way there is, until ctx ends.
 func (p *peer) produce(serving, ctx context.Context) {
 	d := dice(p.Name, p.Seed)
-	for n := 0; p.Every > 0 && ctx.Err() == nil; {
-		q := p.queues[d.IntN(len(p.queues))]
+	for n := 0; ctx.Err() == nil; {
 		var tasks []string
-		for range 1 + d.IntN(max(p.Batch, 1)) {
+		for range 1 + d.IntN(batch) {
 			n++
 			tasks = append(tasks, fmt.Sprintf("%s/%d", p.Name, n))
 		}
-		key, alone := p.enqueue(serving, d, q, tasks)
-		if n := p.Cancels; n > 0 && d.IntN(n) == 0 && alone {
-			after, remove := upTo(d, p.Nap+time.Millisecond), p.Varied && key != "" && d.IntN(2) == 0 // some run by then
-			p.pending.Go(func() { p.cancel(q, tasks[0], key, after, remove) })
+		key, alone := p.enqueue(serving, d, tasks)
+		if d.IntN(cancels) == 0 && alone {
+			after, remove := upTo(d, nap), key != "" && d.IntN(2) == 0 // some run by then
+			p.pending.Go(func() { p.cancel(tasks[0], key, after, remove) })
 		}
 		select {
 		case <-ctx.Done():
-		case <-time.After(upTo(d, 2*p.Every)):
+		case <-time.After(upTo(d, 2*every)):
 		}
 	}
 	p.pending.Wait()
@@ -270,14 +219,10 @@ const patience = 20 * time.Second
 
 // enqueue returns the key of the first task if that key can cancel it. If alone is false, another
 // task has the same payload or key, and it can't be canceled.
-func (p *peer) enqueue(serving context.Context, d *rand.Rand, q *worqr.Queue, tasks []string) (key string, alone bool) {
+func (p *peer) enqueue(serving context.Context, d *rand.Rand, tasks []string) (key string, alone bool) {
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	ways := 12
-	if p.Varied {
-		ways = 18
-	}
-	way := d.IntN(ways)
+	q, way := p.queue, d.IntN(18)
 	if way < 2 || way == 10 || way >= 12 {
 		tasks = tasks[:1]
 	}
@@ -286,21 +231,14 @@ func (p *peer) enqueue(serving context.Context, d *rand.Rand, q *worqr.Queue, ta
 		p.say(e)
 		p.say(e.after(do()))
 	}
-	payloads := p.payloads(tasks)
+	payloads := payloads(tasks)
 	put := func(key string) error {
-		var o *worqr.PutOptions
-		if p.Varied {
-			o = &worqr.PutOptions{At: time.Now().Add(upTo(d, 100*time.Millisecond))}
-		}
-		return q.Put(ctx, key, payloads[0], o)
+		return q.Put(ctx, key, payloads[0], &worqr.PutOptions{At: time.Now().Add(upTo(d, 100*time.Millisecond))})
 	}
 	switch {
 	case way < 2: // under a key of its own
-		own := "key of " + tasks[0]
-		try("", func() error { return put(own) })
-		if p.Varied {
-			key = own
-		}
+		key = "key of " + tasks[0]
+		try("", func() error { return put(key) })
 	case way < 4: // with a nonce
 		try("", func() error {
 			return p.certainly(ctx, func() error { _, err := q.EnqueueOnce(ctx, tasks[0], payloads...); return err })
@@ -314,8 +252,8 @@ func (p *peer) enqueue(serving context.Context, d *rand.Rand, q *worqr.Queue, ta
 		shared := fmt.Sprintf("%s/k%d", p.Name, way)
 		try(shared, func() error { return put(shared) })
 		return "", false
-	case way >= 10 && p.Added:
-		try("", func() (err error) { key, err = p.add(ctx, serving, d, q, tasks); return err })
+	case way >= 10:
+		try("", func() (err error) { key, err = p.add(ctx, serving, d, tasks); return err })
 	default:
 		try("", func() error { return q.Enqueue(ctx, payloads...) })
 	}
@@ -336,17 +274,11 @@ func (p *peer) certainly(ctx context.Context, do func() error) error {
 	}
 }
 
-func (p *peer) payloads(tasks []string) (all [][]byte) {
+func payloads(tasks []string) (all [][]byte) {
 	for _, t := range tasks {
-		all = append(all, fmt.Appendf(nil, "%-*s", p.Size, t))
+		all = append(all, []byte(t))
 	}
 	return all
-}
-
-// TaskOf returns the name of the task with a payload, which is padded with spaces.
-func TaskOf(payload string) string {
-	task, _, _ := strings.Cut(payload, " ")
-	return task
 }
 
 func upTo(d *rand.Rand, most time.Duration) time.Duration {
@@ -354,7 +286,7 @@ func upTo(d *rand.Rand, most time.Duration) time.Duration {
 }
 
 // cancel cancels or removes a task that exists once.
-func (p *peer) cancel(q *worqr.Queue, task, key string, after time.Duration, remove bool) {
+func (p *peer) cancel(task, key string, after time.Duration, remove bool) {
 	time.Sleep(after)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
@@ -365,14 +297,14 @@ func (p *peer) cancel(q *worqr.Queue, task, key string, after time.Duration, rem
 	var err error
 	switch {
 	case remove:
-		removed, err = q.RemoveKey(ctx, key)
+		removed, err = p.queue.RemoveKey(ctx, key)
 	case key != "":
-		report, err = q.CancelKey(ctx, key)
+		report, err = p.queue.CancelKey(ctx, key)
 	default:
-		report, err = q.Cancel(ctx, p.payloads([]string{task})[0])
+		report, err = p.queue.Cancel(ctx, []byte(task))
 	}
 	p.say(e.after(err))
-	if err != nil || !p.Varied {
+	if err != nil {
 		return
 	}
 	if report != nil {

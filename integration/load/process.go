@@ -15,28 +15,22 @@ import (
 // A Process is a running peer.
 type Process struct {
 	*child.Process[Event]
-	Name    string
-	Serving chan struct{} // closed when it serves
-	Calm    chan struct{} // closed when it has stopped enqueueing
-	Heard   chan struct{} // closed when all its reports have been read
+	Name  string
+	Calm  chan struct{} // closed when it has stopped enqueueing
+	Heard chan struct{} // closed when all its reports have been read
 }
 
-// Start starts a peer: this program again, or another that calls Main.
-func Start(c Config, o child.Options, hear func(Event)) (*Process, error) {
-	o.Config = c
-	o.Env = append([]string{"GOMAXPROCS=2"}, o.Env...)
-	started, err := child.Start[Event](context.Background(), o)
+// Start starts a peer: this program again, which calls Main.
+func Start(c Config, hear func(Event)) (*Process, error) {
+	started, err := child.Start[Event](context.Background(), child.Options{Config: c, Env: []string{"GOMAXPROCS=2"}})
 	if err != nil {
 		return nil, err
 	}
-	p := &Process{started, c.Name, make(chan struct{}), make(chan struct{}), make(chan struct{})}
+	p := &Process{started, c.Name, make(chan struct{}), make(chan struct{})}
 	go func() {
 		defer close(p.Heard)
 		for e := range p.Reports {
-			switch e.Op {
-			case OpServing:
-				close(p.Serving)
-			case OpCalm:
+			if e.Op == OpCalm {
 				close(p.Calm)
 			}
 			hear(e)

@@ -63,9 +63,13 @@ func (f *fleet) start(place, deploy int) {
 		f.died++
 	}
 	p, err := child.Start[report](context.Background(), child.Options{
-		Config: config{f.url, *lease, deploy, *schedules}, Env: []string{"GOMAXPROCS=1"}, Errors: os.Stderr})
+		Config: config{f.url, *lease, deploy, *schedules}, Env: []string{"GOMAXPROCS=1"}})
 	redistest.Sure(p, err)(f.t)
-	f.t.Cleanup(p.Kill)
+	f.t.Cleanup(func() {
+		if p.Kill(); f.t.Failed() {
+			f.t.Logf("a peer said:\n%s", p.Said())
+		}
+	})
 	f.live[place] = p
 	f.heard.Go(func() {
 		for r := range p.Reports {

@@ -54,7 +54,7 @@
 //
 // A paused process reads nothing, and neither begins nor ends anything. Its timers fire, but what
 // they make it send is sent after the pause. A killed process keeps running, unseen, until its
-// goroutines have ended, because a bubble waits for them. The chaos tests use real signals.
+// goroutines have ended, because a bubble waits for them. Package integration/engines uses real signals.
 //
 // If a worker is cut off, paused, or on a link that was broken, evicting it is not a violation for
 // three leases. Nor is it after a restart that has lost writes, since leases have then expired

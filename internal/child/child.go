@@ -31,12 +31,10 @@ type Process[R any] struct {
 
 // Options say how to start a process.
 type Options struct {
-	Program string    // "": this program
-	Config  any       // the process gets it from Given
-	Env     []string  // added to its environment
-	Before  []string  // a command that starts it, for example in another namespace
-	Errors  io.Writer // receives its error output; nil: Said returns it
-	Begun   func()    // called when it has sent a report, or has ended; may be nil
+	Config any      // the process gets it from Given
+	Env    []string // added to its environment
+	Before []string // a command that starts it
+	Begun  func()   // called when it has sent a report, or has ended; may be nil
 }
 
 // variable is the environment variable that has the Config.
@@ -44,12 +42,9 @@ const variable = "WORQR_CHILD"
 
 // Start starts a process. It ends with ctx and with this process at the latest.
 func Start[R any](ctx context.Context, o Options) (*Process[R], error) {
-	self := o.Program
-	if self == "" {
-		var err error
-		if self, err = os.Executable(); err != nil {
-			return nil, fmt.Errorf("start a process: %w", err)
-		}
+	self, err := os.Executable()
+	if err != nil {
+		return nil, fmt.Errorf("start a process: %w", err)
 	}
 	config, err := json.Marshal(o.Config)
 	if err != nil {
@@ -58,9 +53,7 @@ func Start[R any](ctx context.Context, o Options) (*Process[R], error) {
 	line := append(slices.Clone(o.Before), self)
 	p := &Process[R]{cmd: exec.CommandContext(ctx, line[0], line[1:]...), Reports: make(chan R, 10_000), Exited: make(chan struct{})}
 	p.cmd.Env = append(append(os.Environ(), variable+"="+string(config)), o.Env...)
-	if p.cmd.Stderr = o.Errors; o.Errors == nil {
-		p.cmd.Stderr = &p.said
-	}
+	p.cmd.Stderr = &p.said
 	p.cmd.SysProcAttr = redisserver.DieWithParent()
 	out, err := p.cmd.StdoutPipe()
 	if err == nil {

@@ -17,6 +17,7 @@ type Link struct {
 	times int        // how many more replies to lose
 	lost  chan struct{}
 	deaf  bool
+	mute  bool
 	until string // with the request that contains this, for the nth time, it turns deaf
 	nth   int
 	heard chan struct{}
@@ -50,11 +51,18 @@ func (l *Link) LoseRepliesTo(request string, times int) <-chan struct{} {
 }
 
 // Deafen drops everything that the server sends, while connections stay open, until it's called
-// with false.
+// with false. A connection on which something was dropped ends with what is sent next.
 func (l *Link) Deafen(deaf bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.deaf = deaf
+}
+
+// Mute drops everything that clients send, as Deafen does.
+func (l *Link) Mute(mute bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.mute = mute
 }
 
 // DeafenAt is Deafen(true) as soon as a request that contains the given bytes arrives for the nth
@@ -87,6 +95,7 @@ func (l *Link) through(n int) {
 
 func (l *Link) requests(server, client net.Conn, doomed chan<- chan struct{}) {
 	buf := make([]byte, 64<<10)
+	dropped := false
 	ends := false // set to end with the next reply, which counts once, however many requests match until then
 	for {
 		n, err := client.Read(buf)
@@ -107,7 +116,15 @@ func (l *Link) requests(server, client net.Conn, doomed chan<- chan struct{}) {
 					close(l.heard)
 				}
 			}
+			mute := l.mute
 			l.mu.Unlock()
+			switch {
+			case mute:
+				dropped = true
+				continue
+			case dropped:
+				return
+			}
 			if _, err := server.Write(buf[:n]); err != nil {
 				return
 			}
@@ -120,6 +137,7 @@ func (l *Link) requests(server, client net.Conn, doomed chan<- chan struct{}) {
 
 func (l *Link) replies(client, server net.Conn, doomed <-chan chan struct{}) {
 	buf := make([]byte, 32<<10)
+	dropped := false
 	for {
 		n, err := server.Read(buf)
 		if n > 0 {
@@ -132,10 +150,15 @@ func (l *Link) replies(client, server net.Conn, doomed <-chan chan struct{}) {
 			default:
 			}
 			l.through(n)
-			if !l.isDeaf() {
-				if _, err := client.Write(buf[:n]); err != nil {
-					return
-				}
+			switch {
+			case l.isDeaf():
+				dropped = true
+				continue
+			case dropped:
+				return
+			}
+			if _, err := client.Write(buf[:n]); err != nil {
+				return
 			}
 		}
 		if err != nil {

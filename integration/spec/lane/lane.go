@@ -1,4 +1,4 @@
-// Package lane is a typed view of one queue in Redis, for the invariant checks of simulation, chaos and random
+// Package lane is a typed view of one queue in Redis, for the invariant checks of simulation and random
 // tests.
 package lane
 
