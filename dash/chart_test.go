@@ -1,7 +1,6 @@
 package dash
 
 import (
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -49,36 +48,4 @@ func TestDeadSeries(t *testing.T) {
 	is.Equal([]string{c.Lines[0].Now, c.Lines[1].Now}, []string{"1 s", "–"})
 	is.True(strings.Contains(c.Lines[1].Points, ",7"))
 	is.True(strings.Contains(c.Spoken, "expected –"))
-}
-
-// A series that goes up and down with each sample is a line, not a solid bar.
-func TestSawtooth(t *testing.T) {
-	t.Parallel()
-	now := time.Now()
-	var saw []float64
-	for i := range 300 {
-		saw = append(saw, float64(i%2*100))
-	}
-	s := each("waiting", now, saw...).smooth()
-	if n := len(s.values); n < 140 || n > 160 {
-		t.Errorf("%d points", n)
-	}
-	settled := s.values[len(s.values)/10:]
-	if low, high := slices.Min(settled), slices.Max(settled); low < 40 || high > 60 {
-		t.Errorf("from %g to %g", low, high)
-	}
-}
-
-// The lines of a chart of time are at 1, 2, 5 or 10 seconds, minutes or hours, or half of a unit.
-func TestTimeScale(t *testing.T) {
-	t.Parallel()
-	for top, want := range map[float64]string{
-		0: "500 ms 1 s", 1.5: "1 s 2 s", 7: "5 s 10 s", 17: "10 s 20 s", 31: "30 s 1 min", 100: "1 min 2 min", 200: "2 min 4 min", 400: "5 min 10 min",
-		1000: "10 min 20 min", 3000: "30 min 1 h", 7000: "1 h 2 h", 40_000: "6 h 12 h", 100_000: "1 d 2 d", 200_000: "2 d 4 d",
-	} {
-		_, ticks := scale(top, "s")
-		if got := ticks[0].Label + " " + ticks[1].Label; got != want {
-			t.Errorf("%g: %s, want %s", top, got, want)
-		}
-	}
 }

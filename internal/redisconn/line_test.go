@@ -92,27 +92,6 @@ func TestLateReplyKeepsNothing(t *testing.T) {
 	})
 }
 
-// The time that a call took doesn't include its wait for other calls on the line.
-func TestTook(t *testing.T) {
-	t.Parallel()
-	server := redistest.Start(t)
-	l := line(t, server.URL())
-	defer l.Close()
-	l.Do(context.Background(), redisconn.Command("PING")) // connects, and leaves the line free
-	const blocked = 300 * time.Millisecond
-	list, other := redistest.Prefix(t), redistest.Dial(t, server.URL())
-	slow := l.Start(redisconn.Command("BLPOP", list, 0))
-	until(t, other, "blocked_clients:1") // otherwise the two might be sent together
-	quick := l.Start(redisconn.Command("PING"))
-	<-time.After(blocked)
-	redistest.Do(t, other, "LPUSH", list, "ends the wait")
-	slow.Wait(t.Context())
-	quick.Wait(t.Context())
-	if slow.Took() < blocked || quick.Took() >= blocked {
-		t.Errorf("a call that blocks for %v took %v, and a PING behind it %v", blocked, slow.Took(), quick.Took())
-	}
-}
-
 // Concurrent callers share a connection, and each gets its own reply.
 func TestSharing(t *testing.T) {
 	is := redistest.Parallel(t)
@@ -268,32 +247,4 @@ func TestAbortAmongCalls(t *testing.T) {
 	if _, err := l.One(t.Context(), redisconn.Command("PING")); err != nil {
 		t.Error(err)
 	}
-}
-
-// Sent reports when calls that waited behind others have been sent, and not before.
-func TestSent(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	l := line(t, server.URL())
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
-	sent := make(chan bool, 9)
-	tell := func() { sent <- true }
-	first := l.Start(redisconn.Command("BLPOP", "list", 0))
-	if !first.Sent(tell) {
-		is.True(<-sent)
-	}
-	second := l.Start(redisconn.Command("INCR", "n"))
-	for range 2 {
-		is.True(!second.Sent(tell))
-	}
-	is.Equal(len(sent), 0)
-	redistest.Do(t, redistest.Dial(t, server.URL()), "RPUSH", "list", "x")
-	is.True(<-sent)
-	is.True(second.Sent(tell))
-	is.Equal(redistest.Sure(redis.Int(second.Wait(t.Context())[0].Value, nil))(t), 1)
-	is.NoErr(first.Wait(t.Context())[0].Err)
-	is.Equal(len(sent), 0)
-	l.Close()
-	is.True(!l.Start(redisconn.Command("PING")).Sent(tell)) // and won't be
-	is.Equal(len(sent), 0)
 }

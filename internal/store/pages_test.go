@@ -121,18 +121,6 @@ func TestSized(t *testing.T) {
 	is.Equal(err, errPage)
 }
 
-// A pacer asks for more and more while payloads are small.
-func TestPacer(t *testing.T) {
-	is := redistest.Parallel(t)
-	var p pacer
-	var asked []int
-	for _, size := range []int{1, 1, 1, 1, 1, 1, 1, 1, listBytes / 3, 1, 2 * listBytes, 0} {
-		asked = append(asked, p.next())
-		p.saw(size)
-	}
-	is.Equal(asked, []int{1, 2, 4, 8, 16, 32, 64, perPage, perPage, 3, 6, 1})
-}
-
 // A name passes once, as long as the sieve remembers it. The sieve's memory is bounded.
 func TestSieve(t *testing.T) {
 	is := redistest.Parallel(t)

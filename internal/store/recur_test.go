@@ -2,13 +2,11 @@ package store
 
 import (
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 var _ = probed("recur",
@@ -334,117 +332,6 @@ func TestRecurInstant(t *testing.T) {
 			{call: sets("x", "a", "", "extra", "keep"), want: "ok", state: course("passed="+at(4)).with("schedule", "(k:x="+at(0)+")", "keyed:k:x", h(waits("a", at(0), 0, 0), "turn="+at(5)))}}},
 		{name: "due, and asserted until now", seed: until(due, 0), steps: []when{{call: begins, want: "started=a/1@k:x", state: until(started, 0)}}},
 		{name: "due, and as late as it may be", seed: due, steps: []when{{call: begins, want: "started=a/1@k:x", state: started}}},
-	})
-}
-
-// A call drops or copies at most 1 MiB of payloads after the first one. The next calls do the rest.
-func TestRecurPages(t *testing.T) {
-	const n, size = 20, 400 << 10
-	recurs := func(e *env, judge int64, all []Schedule) (states map[string]int, ended []string) {
-		for i := range all {
-			all[i].Renewed = all[i].Print
-		}
-		told, ended, _, err := Recur(e.ctx, e.line, e.q, 60_000, judge, all)
-		e.must(nil, err)
-		states = map[string]int{}
-		for _, a := range told {
-			states[a.State]++
-		}
-		return states, ended
-	}
-	held := func(e *env, all []Schedule) {
-		e.t.Helper()
-		if states, _ := recurs(e, 0, all); states[ScheduleHeld] != len(all) {
-			e.t.Errorf("of %d schedules, %v", len(all), states)
-		}
-	}
-	start := func(t *testing.T) (*env, []Schedule) {
-		e := newEnv(t, redistest.URL(), nil)
-		far := e.now() + time.Hour.Milliseconds()
-		all := series(n, func(i int) Schedule { return Schedule{Entry: fmt.Sprint("k:", i), Print: "1:1a", Times: []int64{far}} })
-		held(e, all)
-		for i := range n { // as if another caller had put tasks
-			e.must(Put(e.ctx, e.line, e.q, all[i].Entry, Change{Payload: []byte(strings.Repeat("x", size)), When: Always, At: far}))
-		}
-		return e, all
-	}
-	t.Run("another schedule", func(t *testing.T) {
-		e, all := start(t)
-		for i := range all {
-			all[i].Print, all[i].Since = "1:2b", e.now()*2000
-		}
-		for held := 2; held <= n; held += 2 {
-			if states, _ := recurs(e, 0, all); states[ScheduleHeld] != held || states[ScheduleWanted] != n-held {
-				t.Errorf("%v, want %d that are held", states, held)
-			}
-		}
-	})
-	t.Run("ends", func(t *testing.T) {
-		e, all := start(t)
-		for i := range all {
-			e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, all[i].Entry))
-		}
-		for range n / 2 {
-			if _, ended := recurs(e, Whenever, nil); len(ended) != 2 {
-				t.Errorf("%d have ended", len(ended))
-			}
-		}
-		if n := e.count("ZCARD", "contents"); n != 0 {
-			t.Errorf("%d are left", n)
-		}
-	})
-	t.Run("nothing is dropped or copied", func(t *testing.T) {
-		e, all := start(t)
-		for i := range all { // more times of the same schedules
-			all[i].Times = []int64{all[i].Times[0] + 1}
-		}
-		held(e, all)
-		for i := range all { // other schedules, for keys with a put task
-			e.must(e.conn.Do("DEL", e.q.Recurrence(all[i].Entry)))
-			e.must(e.conn.Do("HDEL", e.q.Keyed(all[i].Entry), "turn"))
-			all[i].Print = "1:2b"
-		}
-		held(e, all)
-	})
-	t.Run("missing keys", func(t *testing.T) {
-		e, all := start(t)
-		lose := func(i int) {
-			e.must(e.conn.Do("DEL", e.q.Keyed(all[i].Entry), e.q.Schedule(), e.q.Contents()))
-			e.must(e.conn.Do("HSET", e.q.Recurrence(all[i].Entry), "payload", strings.Repeat("x", size)))
-			e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, all[i].Entry))
-		}
-		planned := func(want int) {
-			t.Helper()
-			if n := e.count("ZCARD", "schedule"); n != want {
-				t.Errorf("%d are planned, not %d", n, want)
-			}
-		}
-		all = all[:6]
-		known := slices.Clone(all)
-		for i := range all {
-			lose(i)
-			known[i].Times = nil
-		}
-		for n := 2; n <= len(all); n += 2 {
-			held(e, known)
-			planned(n)
-			for i := range all { // so that it looks again
-				e.must(e.conn.Do("ZADD", e.q.Recurring(), 1, all[i].Entry))
-			}
-		}
-		for i := range all {
-			lose(i)
-			all[i].Times, all[i].Payload = []int64{all[i].Times[0] + 1}, []byte(strings.Repeat("x", size))
-		}
-		held(e, all) // everything that the caller has sent
-		planned(len(all))
-	})
-	t.Run("one is above the limit", func(t *testing.T) {
-		e, all := start(t)
-		all = all[:1]
-		e.must(Put(e.ctx, e.line, e.q, all[0].Entry, Change{Payload: []byte(strings.Repeat("x", 3*size)), When: Always, At: all[0].Times[0]}))
-		all[0].Print, all[0].Since = "1:2b", JustNow
-		held(e, all)
 	})
 }
 
