@@ -24,16 +24,13 @@ type job struct {
 	Batch    int    // payloads per call
 	Handlers int
 	Backlog  int // other waiting tasks
-	Peers    int // idle peers, or those of a hot queue
+	Peers    int // idle peers
 	Queues   int
 	Fsync    string        // the server's appendfsync; "" means no log
 	Trip     time.Duration // round trip to the server, in addition to the machine's own
 	Work     time.Duration // duration of each handler
 	Settle   time.Duration // before a window
 	Window   time.Duration // in which the measurement takes place, or the system is idle
-	Spread   int           // queues that are used as one; 0 means a single queue
-	Nodes    []string      // URLs of the servers, if there are several
-	Aside    bool          // the servers run on the first core, and the job on the others
 }
 
 // A sample is the result of one measurement.
@@ -57,19 +54,11 @@ var measures = map[string]func(t *trial) sample{
 	"running": measureRunning,
 	"idle":    measureIdle,
 	"beside":  measureBeside,
-	"backlog": measureBacklog,
-	"queues":  measureQueues,
-	"payload": measurePayload,
-	"hold":    holdTasks,
 	"block":   blockHandlers,
 	"rescue":  rescueTasks,
-	"sweep":   measureSweep,
 	"through": measureThrough,
-	"hot":     keepBusy,
-	"quiet":   measureQuiet,
 	"crew":    holdOneEach,
 	"members": keepMembers,
-	"spread":  measureSpread,
 }
 
 // childMain is the main function of a child. It writes its samples to standard output.
@@ -92,11 +81,7 @@ type worker struct{ *child.Process[sample] }
 
 // spawn starts a worker, which ends when ctx or the test ends.
 func spawn(ctx context.Context, t testing.TB, j job) worker {
-	o := child.Options{Config: j}
-	if j.Aside {
-		o.Before = beyondFirst()
-	}
-	w := worker{redistest.Sure(child.Start[sample](ctx, o))(t)}
+	w := worker{redistest.Sure(child.Start[sample](ctx, child.Options{Config: j}))(t)}
 	t.Cleanup(w.Kill)
 	return w
 }
@@ -118,11 +103,11 @@ func (w worker) next(t testing.TB) sample {
 	return nil
 }
 
-// startServer starts a Redis for one measurement, with additional arguments. Nothing carries over
-// from the previous one: no memory, scripts or counters. With appendfsync, it writes an append-only
-// file under that policy. There is no other persistence.
-func startServer(t testing.TB, appendfsync string, more ...string) *redistest.Server {
-	args := append([]string{"--maxclients", "10000"}, more...)
+// startServer starts a Redis for one measurement. Nothing carries over from the previous one: no
+// memory, scripts or counters. With appendfsync, it writes an append-only file under that policy.
+// There is no other persistence.
+func startServer(t testing.TB, appendfsync string) *redistest.Server {
+	args := []string{"--maxclients", "10000"}
 	if appendfsync != "" {
 		args = append(args, "--appendonly", "yes", "--appendfsync", appendfsync, "--auto-aof-rewrite-percentage", "0")
 	}

@@ -8,8 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// measureStall stops Redis for longer than the lease of many memberships, and counts how many of
-// them survive.
+// measureStall measures what many idle memberships cost Redis, stops it for longer than their lease,
+// and counts how many survive.
 func measureStall(ctx context.Context, t testing.TB, j job) sample {
 	s := startServer(t, j.Fsync)
 	j.URL, j.Measure = s.URL(), "members"
@@ -34,15 +34,20 @@ func keepMembers(t *trial) sample {
 		}
 		return n
 	}
+	evictions := func() (n float64) {
+		for _, p := range peers.peers {
+			n += float64(p.Stats().TimesEvicted)
+		}
+		return n
+	}
 	until(t, "all have joined", func() bool { return members() == t.Peers*t.Queues })
-	time.Sleep(t.Settle)
+	early := evictions()
+	values := t.idle().perSecond()
+	values["early"] = early
 	t.ready()
 	time.Sleep(t.Window / 2) // Redis is stopped by now, so this returns when it continues
 	t.ping()
 	time.Sleep(t.Settle)
-	evicted := 0
-	for _, p := range peers.peers {
-		evicted += int(p.Stats().TimesEvicted)
-	}
-	return sample{"kept": float64(members() - evicted)}
+	values["kept"] = float64(members()) - evictions() + early
+	return values
 }

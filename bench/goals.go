@@ -34,12 +34,6 @@ var goals = []goal{
 	{what: "process with a round trip of 10 ms, 64 handlers of 1 ms", cell: cell{networking, away(10*time.Millisecond, time.Millisecond), ours}, value: "tasks/s", least: 40_000, unit: "tasks/s"},
 	{what: "from enqueue to start, median", cell: cell{delaying, "", ours}, value: "trips", most: 2.5, unit: "round trips"},
 	{what: "from enqueue to start, 99th percentile", cell: cell{delaying, "", ours}, value: "p99 ms", most: 2, unit: "ms"},
-	{what: "from enqueue to start next to a hot queue with 5 peers, 99th percentile", cell: cell{crowding, "5", ours}, value: "p99 ms", most: 10, unit: "ms"},
-	{what: "from enqueue to start next to a hot queue with 20 peers, 99th percentile", cell: cell{crowding, "20", ours}, value: "p99 ms", most: 15, unit: "ms"},
-	{what: "from enqueue to start next to a hot queue with 50 peers, 99th percentile", cell: cell{crowding, "50", ours}, value: "p99 ms", most: 25, unit: "ms"},
-	{what: "a hot queue with 5 peers next to a quiet one, vs. 1 peer", cell: cell{crowding, "5", ours}, over: cell{crowding, "1", ours}, value: "hot tasks/s", least: 0.9},
-	{what: "a hot queue with 20 peers next to a quiet one, vs. 1 peer", cell: cell{crowding, "20", ours}, over: cell{crowding, "1", ours}, value: "hot tasks/s", least: 0.9},
-	{what: "a hot queue with 50 peers next to a quiet one, vs. 1 peer", cell: cell{crowding, "50", ours}, over: cell{crowding, "1", ours}, value: "hot tasks/s", least: 0.9},
 	{what: "memory of a waiting task of 100 bytes", cell: cell{storing, "waiting", ours}, value: "bytes", most: 108, unit: "bytes"},
 	{what: "memory of a waiting added task of 100 bytes with a header", cell: cell{storing, "waiting", added}, value: "bytes", most: 400, unit: "bytes"},
 	{what: "commands per task with 8 idle peers, vs. 1", cell: cell{beside, "8", ours}, over: cell{beside, "1", ours}, value: "commands", most: 1.1},
@@ -47,8 +41,6 @@ var goals = []goal{
 	{what: "from a kill until the last task starts elsewhere, the slowest", cell: cell{recovering, "", ours}, value: "last s", most: 4.5, unit: "s", worst: true},
 	{what: "from the kill of 1,000 workers until the last task starts elsewhere", cell: cell{dying, "", ours}, value: "last s", most: 4.5, unit: "s", worst: true},
 	{what: "of 10,000 memberships, those that survive a 10 s stall of Redis", cell: cell{stalling, "", ours}, value: "kept", least: 10_000, unit: "memberships", worst: true},
-	{what: "six queues that share three masters, CPU time of Redis per task on the busiest, vs. one queue of one server", cell: cell{clustering, shared, ours}, over: cell{clustering, alone, ours}, value: "most µs", most: 1.1},
-	{what: "returning a dead worker's tasks, longest call", cell: cell{returning, "", ours}, value: "longest ms", most: 5, unit: "ms"},
 }
 
 // reached returns the measured value of the goal and whether it is met. ok is false if it wasn't

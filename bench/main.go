@@ -1,5 +1,5 @@
 // Bench compares this library with asynq and with the bare Redis commands that any queue of its
-// layout needs, and writes the results as tables and charts. It starts a separate Redis for each
+// layout needs, and writes the results as tables. It starts a separate Redis for each
 // measurement.
 //
 //	go run ./bench
@@ -39,7 +39,6 @@ type request struct {
 	scenarios []string // empty: all
 	rounds    int
 	patient   bool
-	longest   bool // only the longest calls
 	together  bool // all steps of a scenario concurrently: only to check that it works
 	out       string
 	log       io.Writer
@@ -57,8 +56,7 @@ func run(args []string) int {
 	flags.IntVar(&r.rounds, "rounds", 3, "how many times to repeat each measurement")
 	flags.BoolVar(&r.short, "short", false, "use few tasks and a few seconds, only to check that it works")
 	flags.BoolVar(&r.patient, "patient", true, "wait two minutes for asynq to notice a killed worker; =false skips that")
-	flags.BoolVar(&r.longest, "longest", false, "measure only the longest call of each verb, on a large queue and fleet, and write that table")
-	flags.StringVar(&r.out, "out", "docs", "`directory` of the charts and of performance.md, whose text between the marks is replaced")
+	flags.StringVar(&r.out, "out", "docs", "`directory` of performance.md, whose text between the marks is replaced")
 	switch err := flags.Parse(args); {
 	case errors.Is(err, flag.ErrHelp):
 		return 0
@@ -90,8 +88,6 @@ func (r *request) check(flags *flag.FlagSet) error {
 		return fmt.Errorf("unexpected %q; scenarios are chosen with -run", flags.Arg(0))
 	case r.rounds < 1:
 		return fmt.Errorf("-rounds is %d; it must be at least 1", r.rounds)
-	case r.longest && len(r.scenarios) > 0:
-		return errors.New("-longest can't be combined with -run")
 	case (r.short || len(r.scenarios) > 0) && !given["out"]:
 		return errors.New("a partial run would replace the full report; name another directory with -out")
 	}
@@ -103,9 +99,6 @@ func (r *request) check(flags *flag.FlagSet) error {
 func (r *request) bench(ctx context.Context) error {
 	if _, err := redisserver.Program(); err != nil {
 		return err
-	}
-	if r.longest {
-		return r.measureLongest(ctx)
 	}
 	chosen, err := r.chosen()
 	if err != nil {
@@ -129,7 +122,7 @@ func (r *request) results(ctx context.Context, chosen []scenario) (results, erro
 	return found, errors.Join(failed...)
 }
 
-// write replaces the generated part of performance.md, and the charts.
+// write replaces the generated part of performance.md.
 func (r *request) write(ctx context.Context, chosen []scenario, found results, began time.Time) error {
 	text := report{results: found, plan: chosen, request: r, began: began}
 	file := filepath.Join(r.out, "performance.md")
@@ -137,7 +130,7 @@ func (r *request) write(ctx context.Context, chosen []scenario, found results, b
 		return err
 	}
 	fmt.Fprintf(r.log, "wrote %s after %v\n", file, time.Since(began).Round(time.Second))
-	return drawCharts(filepath.Join(r.out, "performance"), found, chosen)
+	return nil
 }
 
 // scenarios returns the names of all scenarios.

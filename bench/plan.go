@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 )
@@ -45,15 +46,9 @@ const (
 	idling     = "idle"
 	recovering = "recovery"
 	setting    = "settings"
-	waiting    = "waiting"
-	spreading  = "queues"
-	sizing     = "payload"
-	returning  = "sweep"
 	networking = "network"
-	crowding   = "crowd"
 	dying      = "deaths"
 	stalling   = "stall"
-	clustering = "spread"
 )
 
 // A scale is the size of everything.
@@ -73,23 +68,18 @@ func (s scale) wait(full time.Duration) time.Duration {
 	return full
 }
 
-// upTo returns the powers of ten from one to another; a short run only has the first two.
-func (s scale) upTo(first, last int) (all []int) {
-	for n := first; n <= last && !(s.short && n > first*10); n *= 10 {
-		all = append(all, n)
-	}
-	return all
-}
-
 // plan returns all scenarios in order. Without patience, it leaves out the recovery of asynq, which
 // takes long.
 func plan(s scale, patient bool) []scenario {
 	return []scenario{
-		planEnqueue(s), planProcess(s), planSettings(s), planNetwork(s), planLatency(s), planCrowd(s), planMemory(s),
+		planEnqueue(s), planProcess(s), planSettings(s), planNetwork(s), planLatency(s), planMemory(s),
 		planPeers(s), planIdle(s),
-		planWaiting(s), planQueues(s), planPayload(s), planReturn(s), planRecovery(s, patient), planDeaths(s), planStall(s), planSpread(s),
+		planRecovery(s, patient), planDeaths(s), planStall(s),
 	}
 }
+
+// behind ends the names of variants in which others wait already.
+const behind = ", behind 100,000"
 
 func planEnqueue(s scale) scenario {
 	p := scenario{name: enqueuing}
@@ -109,8 +99,15 @@ func planEnqueue(s scale) scenario {
 		{"batches of 100", added, 200_000, 1, 100},
 		{"32 callers, batches of 100", added, 400_000, 32, 100},
 		{"batches of 100", bare, 500_000, 1, 100},
+		{"one by one, behind 100,000", ours, 20_000, 1, 1},
+		{"32 callers, behind 100,000", ours, 200_000, 32, 1},
+		{"batches of 100, behind 100,000", ours, 500_000, 1, 100},
 	} {
-		p.add(v.variant, v.system, job{Measure: "enqueue", N: s.of(v.n, v.n/100), Callers: v.callers, Batch: v.batch})
+		j := job{Measure: "enqueue", N: s.of(v.n, v.n/100), Callers: v.callers, Batch: v.batch}
+		if strings.HasSuffix(v.variant, behind) {
+			j.Backlog = s.of(100_000, 1000)
+		}
+		p.add(v.variant, v.system, j)
 	}
 	return p
 }
@@ -172,17 +169,6 @@ func away(trip, work time.Duration) string {
 	return fmt.Sprintf("%v ms | %v ms", millis(trip), millis(work))
 }
 
-// planCrowd is a quiet queue next to peers that are busy with another one.
-func planCrowd(s scale) scenario {
-	p := scenario{name: crowding}
-	for _, peers := range []int{1, 5, 20, 50} {
-		p.add(fmt.Sprint(peers), ours, job{
-			N: s.of(1_500_000, 200_000), Peers: peers, Handlers: 10, Settle: s.wait(time.Second), Window: s.wait(4 * time.Second),
-		}).run = measureCrowd
-	}
-	return p
-}
-
 func planLatency(s scale) scenario {
 	p := scenario{name: delaying}
 	for _, system := range []string{ours, theirs} {
@@ -238,41 +224,6 @@ func planIdle(s scale) scenario {
 	return p
 }
 
-func planWaiting(s scale) scenario {
-	p := scenario{name: waiting}
-	for _, n := range s.upTo(1000, 10_000_000) {
-		p.add(fmt.Sprint(n), ours, job{
-			Measure: "backlog", Backlog: n, N: s.of(50_000, 500), Settle: s.wait(time.Second),
-		}).memory = 2 * 104 * int64(n)
-	}
-	return p
-}
-
-func planQueues(s scale) scenario {
-	p := scenario{name: spreading}
-	for _, n := range s.upTo(1, 1000) {
-		p.add(fmt.Sprint(n), ours, job{
-			Measure: "queues", Queues: n, N: s.of(20_000, 200), Settle: s.wait(startUp), Window: s.wait(5 * time.Second),
-		})
-	}
-	return p
-}
-
-func planPayload(s scale) scenario {
-	p := scenario{name: sizing}
-	for _, size := range []int{10, 100, 1000, 10_000, 100_000, 1 << 20} {
-		n := max(100, min(10_000, 100_000_000/size))
-		p.add(fmt.Sprint(size), ours, job{Measure: "payload", Size: size, N: s.of(n, 20)})
-	}
-	return p
-}
-
-func planReturn(s scale) scenario {
-	p := scenario{name: returning}
-	p.add("", ours, job{N: s.of(100_000, 1000), Settle: s.wait(time.Second)}).run = measureReturn
-	return p
-}
-
 func planRecovery(s scale, patient bool) scenario {
 	p := scenario{name: recovering}
 	mine := p.add("", ours, job{N: 10, Settle: s.wait(2 * time.Second)})
@@ -299,20 +250,3 @@ func planStall(s scale) scenario {
 	stall.run, stall.rounds = measureStall, 1
 	return p
 }
-
-// planSpread compares process on queues that share the masters of a cluster with process on one
-// queue of one server.
-func planSpread(s scale) scenario {
-	p := scenario{name: clustering}
-	j := job{Measure: "spread", N: s.of(300_000, 3000), Handlers: 64}
-	p.add(alone, ours, j).run = measureApart(0)
-	j.Spread = 6
-	p.add(shared, ours, j).run = measureApart(3)
-	return p
-}
-
-// The variants of spread.
-const (
-	alone  = "one server, one queue"
-	shared = "three masters, six queues"
-)

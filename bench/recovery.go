@@ -7,8 +7,6 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // crews is the number of processes that run the workers that die together, if there are many.
@@ -18,12 +16,6 @@ const crews = 10
 // worker, which was idle, has started the first and the last of them.
 func measureRecovery(ctx context.Context, t testing.TB, j job) sample {
 	return afterKill(ctx, t, j, 1, "block", "rescue")
-}
-
-// measureReturn kills a worker that holds many tasks, and measures how long it takes another worker
-// to return them.
-func measureReturn(ctx context.Context, t testing.TB, j job) sample {
-	return afterKill(ctx, t, j, 1, "hold", "sweep")
 }
 
 // measureMassDeath kills many workers at once, each of which holds a task, and measures how long it
@@ -101,43 +93,4 @@ func rescueTasks(t *trial) sample {
 		}
 	}
 	return sample{"first s": seconds(first), "last s": seconds(last)}
-}
-
-// holdTasks holds tasks without handlers, so there may be many more.
-func holdTasks(t *trial) sample {
-	t.hold(t, t.N)
-	t.ready()
-	select {}
-}
-
-// measureSweep runs a peer without handlers that watches another. It makes Redis record how long
-// each call takes.
-func measureSweep(t *trial) sample {
-	peers := t.system.(*peerSystem)
-	peers.joined(t)
-	slowLog(t, t.conn, 50*time.Microsecond)
-	time.Sleep(t.Settle)
-	redistest.Do(t, t.conn, "SLOWLOG", "RESET")
-	t.ready()
-
-	var first time.Time
-	until(t, "the tasks are back", func() bool {
-		n := redistest.Sure(peers.sender.Queue(peers.queues[0]).Len(context.Background()))(t)
-		if n > 0 && first.IsZero() {
-			first = time.Now()
-		}
-		return n == t.N
-	})
-	last := time.Now()
-	longest, n := time.Duration(0), 0
-	for call := range slowCalls(t, t.conn) {
-		if call.words[0] == "EVALSHA" || call.words[0] == "EVAL" {
-			longest = max(longest, call.took)
-			n++
-		}
-	}
-	return sample{
-		"first s": seconds(first), "last s": seconds(last), "sweep s": last.Sub(first).Seconds(),
-		"longest ms": millis(longest), "calls": float64(n),
-	}
 }

@@ -27,14 +27,9 @@ type report struct {
 	text    strings.Builder
 }
 
-// replaceBetweenMarks replaces the text between the marks of the scenarios.
-func replaceBetweenMarks(file, text string) error {
-	return replaceBetween(file, beginMark, endMark, text)
-}
-
-// replaceBetween replaces the text between two marks in a file. It creates the file if necessary,
+// replaceBetweenMarks replaces the text between the marks in a file. It creates the file if necessary,
 // and fails if the marks are missing.
-func replaceBetween(file, beginMark, endMark, text string) error {
+func replaceBetweenMarks(file, text string) error {
 	old, err := os.ReadFile(file)
 	if errors.Is(err, fs.ErrNotExist) {
 		old, err = []byte("# Performance\n\n"+beginMark+"\n"+endMark+"\n"), os.MkdirAll(filepath.Dir(file), 0o755)
@@ -153,6 +148,3 @@ func (r *report) bySystem(p scenario, variant string, columns ...column) {
 	}
 	r.say("%s", t)
 }
-
-// chart writes a reference to a chart.
-func (r *report) chart(name, what string) { r.say("![%s](performance/%s.svg)\n", what, name) }

@@ -45,17 +45,6 @@ func (r results) ratio(a, b cell, value string) (summary, bool) {
 	return summarize(all)
 }
 
-// variants returns the variants of a scenario in which a system was measured, in the order of the
-// plan.
-func (r results) variants(p scenario, system string) (all []string) {
-	for _, s := range p.steps {
-		if s.system == system && len(r[s.cell]) > 0 && !slices.Contains(all, s.variant) {
-			all = append(all, s.variant)
-		}
-	}
-	return all
-}
-
 // String returns the median, and the range if there was more than one round.
 func (s summary) String() string {
 	if s.min == s.max {

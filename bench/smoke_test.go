@@ -11,7 +11,6 @@ import (
 
 	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/redisserver"
-	"github.com/worqr/worqr/internal/store"
 )
 
 // TestMain also acts as the command, because each measurement starts its own program.
@@ -30,8 +29,7 @@ func needsServer(t *testing.T) {
 	}
 }
 
-// Every scenario is measured, except for the recovery of asynq, and appears in the report and the
-// charts.
+// Every scenario is measured, except for the recovery of asynq, and appears in the report.
 func TestShort(t *testing.T) {
 	needsServer(t)
 	if testing.Short() {
@@ -50,8 +48,7 @@ func TestShort(t *testing.T) {
 			values := found[s.cell][0]
 			is.True(len(values) > 0)
 			for name, v := range values {
-				// In such a short time, a rate may be zero, and a hot queue gets tasks back that were prefetched.
-				if v < 0 && p.name != crowding || v == 0 && !strings.HasSuffix(name, "/s") {
+				if v < 0 || v == 0 && !strings.HasSuffix(name, "/s") && name != "early" { // in such a short time, a rate may be zero
 					t.Errorf("%s: %s is %v", s.cell, name, v)
 				}
 			}
@@ -66,12 +63,6 @@ func TestShort(t *testing.T) {
 		is.True(strings.Contains(text, "| "+g.what+" | "+g.aim()+" | ")) // each goal is evaluated
 	}
 	is.True(!strings.Contains(text, " – ")) // no value is missing
-	for _, chart := range []string{"enqueue", "process", "latency", "growth"} {
-		is.True(strings.Contains(text, "(performance/"+chart+".svg)"))
-		svg, err := os.ReadFile(filepath.Join(r.out, "performance", chart+".svg"))
-		is.NoErr(err)
-		is.True(strings.HasPrefix(string(svg), "<?xml") && strings.HasSuffix(strings.TrimSpace(string(svg)), "</svg>"))
-	}
 
 	hand := "# By hand\n" + text + "by hand, too\n"
 	is.NoErr(os.WriteFile(filepath.Join(r.out, "performance.md"), []byte(hand), 0o644))
@@ -103,23 +94,4 @@ func TestNothingEndsInTheWindow(t *testing.T) {
 	is := is.New(t)
 	found := measureFar(t.Context(), t, job{Measure: "through", System: "worqr", N: 100, Size: 100, Handlers: 1, Trip: 10 * time.Millisecond, Window: time.Nanosecond})
 	is.True(found["tasks/s"] > 0)
-}
-
-// Every script appears in the table of the longest calls, at every size.
-func TestLongestShort(t *testing.T) {
-	needsServer(t)
-	if testing.Short() {
-		t.Skip("it measures everything, if only for a moment; run it without -short")
-	}
-	is := is.New(t)
-	r := request{scale: scale{short: true}, out: t.TempDir(), log: t.Output(), command: "go test"}
-	is.NoErr(r.measureLongest(t.Context()))
-	written, err := os.ReadFile(filepath.Join(r.out, "performance.md"))
-	is.NoErr(err)
-	for _, verb := range store.Verbs() {
-		is.True(strings.Contains(string(written), "| `"+verb.Name+"` |"))
-	}
-	for _, a := range actions(r.scale) {
-		is.True(!a.readout || strings.Contains(string(written), "| "+a.name+" |"))
-	}
 }

@@ -71,12 +71,6 @@ func reaches(t testing.TB, what string, count *atomic.Int64, n int) {
 // open opens the system of the job, with its number of queues.
 func (j job) open(t testing.TB) *trial {
 	s := systems[j.System](t, j.URL, names(max(1, j.Queues)))
-	if peers, ok := s.(*peerSystem); ok {
-		peers.spread = j.Spread
-	}
-	if len(j.Nodes) > 0 {
-		return &trial{TB: t, job: j, system: s} // it has a meter for each server
-	}
 	return &trial{TB: t, job: j, system: s, meter: newMeter(t, j.URL)}
 }
 

@@ -13,6 +13,7 @@ import (
 
 // measureEnqueue makes concurrent callers enqueue all payloads, a batch in each call.
 func measureEnqueue(t *trial) sample {
+	preload(t, t.Backlog)
 	c := connect(t, t.Callers)
 	work := payloads(0, t.N, t.Size)
 	return t.during(func() { c.enqueue(t, work, t.Batch) }).perTask(t.N)
@@ -50,13 +51,16 @@ func (c callers) enqueue(t testing.TB, work [][]byte, batch int) {
 	redistest.Must(t, all.Wait())
 }
 
-// crowd is the number of callers in scenarios with many.
+// crowd is how many callers preload.
 const crowd = 32
 
 // preload enqueues n tasks, in a way that is fast for every system, and leaves no garbage. They
 // include those that connect enqueues.
 func preload(t *trial, n int) {
 	const portion = 200_000
+	if n == 0 {
+		return
+	}
 	c := connect(t, min(n, crowd))
 	for done := len(c); done < n; done += portion {
 		c.enqueue(t, payloads(done, min(portion, n-done), t.Size), 100)

@@ -9,14 +9,12 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
-	"github.com/worqr/worqr/spread"
 )
 
 // A peerSystem is this library, used through its exported API.
 type peerSystem struct {
 	url     string
 	queues  []string
-	spread  int                 // queues that are used as one; 0 means a single queue
 	options worqr.HandleOptions // Concurrency is replaced
 	sender  *worqr.Peer
 	peers   []*worqr.Peer // peers that work
@@ -54,23 +52,8 @@ func (s addedSystem) producer(_ testing.TB, queue string) func([][]byte) error {
 	}
 }
 
-// A handle is a worqr.Queue or a spread.Queue.
-type handle interface {
-	Enqueue(ctx context.Context, payloads ...[]byte) error
-	Handle(h worqr.Handler, opts *worqr.HandleOptions)
-	Stats(ctx context.Context) (inspect.QueueStats, error)
-}
-
-// queue returns a peer's handle to the queue with that name.
-func (s *peerSystem) queue(of *worqr.Peer, name string) handle {
-	if s.spread > 0 {
-		return spread.Over(of, name, s.spread)
-	}
-	return of.Queue(name)
-}
-
 func (s *peerSystem) producer(_ testing.TB, queue string) func([][]byte) error {
-	q, ctx := s.queue(s.sender, queue), context.Background()
+	q, ctx := s.sender.Queue(queue), context.Background()
 	return func(payloads [][]byte) error { return q.Enqueue(ctx, payloads...) }
 }
 
@@ -79,7 +62,7 @@ func (s *peerSystem) work(t testing.TB, handlers int, handle func([]byte)) {
 	options := s.options
 	options.Concurrency = handlers
 	for _, name := range s.queues {
-		s.queue(peer, name).Handle(func(_ context.Context, t *worqr.Task) error {
+		peer.Queue(name).Handle(func(_ context.Context, t *worqr.Task) error {
 			handle(t.Payload)
 			return nil
 		}, &options)
@@ -93,19 +76,13 @@ func (s *peerSystem) work(t testing.TB, handlers int, handle func([]byte)) {
 }
 
 func (s *peerSystem) hold(t testing.TB, n int) {
-	q := s.joined(t)
-	for held := 0; held < n; {
-		held += len(redistest.Sure(q.StartTasks(context.Background(), min(n-held, 1000)))(t))
-	}
-}
-
-// joined returns the queue of a peer that serves it by hand, without handlers.
-func (s *peerSystem) joined(t testing.TB) *worqr.Queue {
 	peer := redistest.Sure(worqr.Open(s.url, nil))(t)
 	redistest.Must(t, peer.StartWorker(context.Background()))
 	q := peer.Queue(s.queues[0])
 	redistest.Must(t, q.StartWork(context.Background()))
-	return q
+	for held := 0; held < n; {
+		held += len(redistest.Sure(q.StartTasks(context.Background(), min(n-held, 1000)))(t))
+	}
 }
 
 func (s *peerSystem) left(t testing.TB) int {
@@ -114,7 +91,7 @@ func (s *peerSystem) left(t testing.TB) int {
 }
 
 func (s *peerSystem) stats(t testing.TB) inspect.QueueStats {
-	return redistest.Sure(s.queue(s.sender, s.queues[0]).Stats(context.Background()))(t)
+	return redistest.Sure(s.sender.Queue(s.queues[0]).Stats(context.Background()))(t)
 }
 
 // finished returns how many tasks of its workers have ended in Redis, without any calls.

@@ -11,7 +11,6 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"slices"
 	"strings"
 	"sync"
 
@@ -33,7 +32,6 @@ type Process[R any] struct {
 type Options struct {
 	Config any      // the process gets it from Given
 	Env    []string // added to its environment
-	Before []string // a command that starts it
 	Begun  func()   // called when it has sent a report, or has ended; may be nil
 }
 
@@ -50,8 +48,7 @@ func Start[R any](ctx context.Context, o Options) (*Process[R], error) {
 	if err != nil {
 		return nil, fmt.Errorf("start a process: %w", err)
 	}
-	line := append(slices.Clone(o.Before), self)
-	p := &Process[R]{cmd: exec.CommandContext(ctx, line[0], line[1:]...), Reports: make(chan R, 10_000), Exited: make(chan struct{})}
+	p := &Process[R]{cmd: exec.CommandContext(ctx, self), Reports: make(chan R, 10_000), Exited: make(chan struct{})}
 	p.cmd.Env = append(append(os.Environ(), variable+"="+string(config)), o.Env...)
 	p.cmd.Stderr = &p.said
 	p.cmd.SysProcAttr = redisserver.DieWithParent()
