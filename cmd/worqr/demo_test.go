@@ -175,14 +175,3 @@ func TestLateAct(t *testing.T) {
 		is.True(until(ctx, time.Now().Add(-time.Second)) != nil)
 	}
 }
-
-func TestJob(t *testing.T) {
-	is := is.New(t)
-	for _, j := range []job{film, mail, invoice, backup, photo(5), photo(12345)} {
-		is.Equal(redistest.Sure(readJob(j.payload()))(t), j)
-	}
-	for _, bad := range []string{"", "x photo 1s", "1 photo x", "1 photo 1s more"} {
-		_, err := readJob([]byte(bad))
-		is.True(err != nil)
-	}
-}

@@ -37,8 +37,8 @@ func since(ago time.Duration) string {
 	return id.String()
 }
 
-// Check reads from Redis how long tasks run, when the last one started, when the first was due, and
-// how many wait. The tests of internal/doctor cover how it judges them.
+// Check reads from Redis how long tasks run, and when the last one started. TestNumbers covers the
+// other numbers, and the tests of internal/doctor how Check judges them.
 func TestCheckHealth(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
@@ -52,13 +52,6 @@ func TestCheckHealth(t *testing.T) {
 		return plant
 	}
 	waiting := []any{"LPUSH", ":queues:{q}", canary, canary, canary}
-	due := func(at time.Time) [][]any {
-		ms := at.UnixMilli()
-		return [][]any{
-			{"HSET", ":keyed:{q}:k:" + canary, "payload", canary, "due", ms, "retries", 0, "crashes", 0},
-			{"ZADD", ":schedule:{q}", ms, "k:" + canary}, {"ZADD", ":contents:{q}", 0, sha(canary) + ":k:" + canary},
-		}
-	}
 	for _, c := range []struct {
 		name        string
 		plant       func() [][]any // run by the test, since what it plants gets older
@@ -71,12 +64,6 @@ func TestCheckHealth(t *testing.T) {
 		{name: "one of them is idle", plant: func() [][]any {
 			return append(runs(20*time.Minute), waiting, []any{"ZADD", ":idle:{q}", 1, "w1"})
 		}},
-		{name: "due long ago", plant: func() [][]any { return due(time.Now().Add(-20 * time.Minute)) }, finds: "notice overdue", says: "A task was due 20m"},
-		{name: "due later", plant: func() [][]any { return due(time.Now().Add(hour)) }},
-		{name: "a backlog", plant: func() [][]any { return [][]any{waiting} }, limit: inspect.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
-		{name: "a backlog of added tasks", plant: func() [][]any {
-			return [][]any{{"XADD", ":added:{q}", "1-1", "0123456789abc0", canary}, {"XADD", ":added:{q}", "1-2", "0123456789abc0", canary}, {"LPUSH", ":queues:{q}", canary}}
-		}, limit: inspect.CheckOptions{MaxBacklog: 2}, finds: "warning backlog", says: "3 tasks are waiting; the limit is 2"},
 		{name: "failed long ago, and OnFailed has just given up", plant: func() [][]any {
 			entry, now := "k:x", time.Now().UnixMilli()
 			return [][]any{{"HSET", ":failed:keyed:{q}:" + entry, "payload", canary, "due", 1<<52 + now, "retries", 0, "crashes", 0, "at", now - 2*hour.Milliseconds()},

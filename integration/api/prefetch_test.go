@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"sync/atomic"
 	"testing"
@@ -135,32 +134,6 @@ func TestAheadOfARoundThatBringsNothing(t *testing.T) {
 	enqueue(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q"), "a", "b", "c")
 	run(t, p)
 	receive(t, done, 3)
-}
-
-// Ends don't pile up, even if they take longer than starts: if the peer dies, a task whose end
-// isn't in Redis runs again.
-func TestEndsKeepUpWithStarts(t *testing.T) {
-	is := parallel(t)
-	const n, handlers = 16_000, 64
-	p, q := openQueue(t, worqr.Options{})
-	for page := range slices.Chunk(numbers("", n), 2500) {
-		enqueue(t, q, page...)
-	}
-	var handled atomic.Int64
-	q.Handle(func(context.Context, *worqr.Task) error {
-		handled.Add(1)
-		return worqr.Malformed(errors.New("no"))
-	}, &worqr.HandleOptions{Concurrency: handlers, KeepFailed: n})
-	stop := run(t, p)
-	most := int64(0)
-	eventually(t, "all have failed", func() bool {
-		failed := p.Stats().Failed
-		most = max(most, handled.Load()-failed)
-		return failed == n
-	})
-	stop()
-	t.Logf("%d ends were pending at most", most)
-	is.True(most < 3*4000) // what is prefetched, that many ends, and a few rounds
 }
 
 // Prefetched tasks start when Concurrency grows, and return to the queue when Prefetch is turned

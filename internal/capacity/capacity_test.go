@@ -58,39 +58,6 @@ func free(c *capacity.Capacity) int {
 	return n
 }
 
-func TestWaits(t *testing.T) {
-	is := is.New(t)
-	c := capacity.New(2)
-	a, b := add(c, 1, 0), add(c, 1, 0)
-	is.Equal(a.take(2), 2)
-	is.Equal(poked(c, a, b), nil) // a got all that it asked for, so it doesn't wait
-	a.Give(1, 1)
-	is.Equal(poked(c, a, b), []int{0}) // it may have more tasks
-	a.Sated()
-	is.Equal(poked(c, a, b), nil)
-	is.Equal(b.take(2), 1)
-	is.Equal(poked(c, a, b), nil) // nothing is free
-	a.Give(1, 1)
-	is.Equal(poked(c, a, b), []int{1})
-	is.Equal(poked(c, a, b), []int{1}) // until it answers
-	is.Equal(b.take(1), 1)
-	b.Give(2, 1)
-	is.Equal(poked(c, a, b), []int{1})
-	is.Equal(b.take(3), 2)
-	b.Give(1, 1)
-	is.Equal(b.take(0), 0) // no slot, so it waits until it gives a unit back
-	is.Equal(poked(c, a, b), nil)
-	b.Give(1, 1)
-	is.Equal(poked(c, a, b), []int{1})
-	is.Equal(b.take(3), 2)
-	b.Sated()
-	b.Sated()
-	b.Give(1, 1)
-	is.Equal(poked(c, a, b), nil)
-	b.Give(1, 1)
-	is.Equal(free(c), 2)
-}
-
 func TestTotalChanges(t *testing.T) {
 	is := is.New(t)
 	c := capacity.New(0)

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -145,30 +144,6 @@ func TestComposeSays(t *testing.T) {
 				t.Errorf("%+v", e.Round)
 			}
 		})
-	}
-}
-
-// Tasks go back newest first, even if that takes several rounds; the second one asks for tasks.
-func TestComposeStopsOverRounds(t *testing.T) {
-	t.Parallel()
-	r := seated(t, nil)
-	for i := range maxOutcomes + 10 {
-		r.says(r.holds(fmt.Sprint(i), int64(1+i), ""), store.Stop)
-	}
-	r.look = true
-	var tokens []int64
-	rounds := 0
-	for ; len(r.outbox) > 0; rounds++ {
-		e := r.composeLocked(noon)
-		if back := len(r.outbox) > 0; back == (len(e.Start) > 0) || back != r.look {
-			t.Fatal("tasks must be asked for only once all that go back are sent")
-		}
-		for _, o := range e.Outcomes {
-			tokens = append(tokens, o.Token)
-		}
-	}
-	if rounds < 2 || len(tokens) != maxOutcomes+10 || !slices.IsSortedFunc(tokens, func(a, b int64) int { return int(b - a) }) {
-		t.Error(rounds, "rounds; the order:", tokens)
 	}
 }
 

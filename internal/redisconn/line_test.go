@@ -220,31 +220,3 @@ func TestVerified(t *testing.T) {
 	redistest.Do(t, redistest.Dial(t, server.URL()), "CLIENT", "KILL", "TYPE", "normal", "SKIPME", "yes")
 	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
 }
-
-// Abort may be called at any time and any number of times, during calls.
-func TestAbortAmongCalls(t *testing.T) {
-	t.Parallel()
-	l := line(t, redistest.URL())
-	over := make(chan struct{})
-	var callers sync.WaitGroup
-	for range 4 {
-		callers.Go(func() {
-			for {
-				select {
-				case <-over:
-					return
-				default:
-					_, _ = l.One(context.Background(), redisconn.Command("PING")) // may be aborted
-				}
-			}
-		})
-	}
-	for range 2000 {
-		l.Abort()
-	}
-	close(over)
-	callers.Wait()
-	if _, err := l.One(t.Context(), redisconn.Command("PING")); err != nil {
-		t.Error(err)
-	}
-}
