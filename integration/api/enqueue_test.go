@@ -106,7 +106,7 @@ func TestEnqueueBesideForeignRegistry(t *testing.T) {
 // One call enqueues up to MaxBatchSize payloads with MaxBatchBytes in total, or a single payload of any size.
 func TestEnqueueOfMany(t *testing.T) {
 	is := parallel(t)
-	q := open(t, worqr.Options{Prefix: redistest.Prefix(t)}).Queue("q")
+	q := open(t, worqr.Options{Prefix: redistest.Prefix(t), MaxPayload: 4 << 20}).Queue("q")
 	many, inOrder := make([][]byte, worqr.MaxBatchSize), make([]string, worqr.MaxBatchSize)
 	for i := range many {
 		inOrder[i] = fmt.Sprint(i)

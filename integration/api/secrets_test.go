@@ -299,7 +299,7 @@ func TestPayloadIsSecretInErrors(t *testing.T) {
 			d := &diary{}
 			server := redistest.Start(t)
 			link := redistest.NewLink(t, server.Addr())
-			p := sure(worqr.Open(link.URL(), &worqr.Options{Prefix: "p", Lease: time.Hour, Logger: d.logger()}))(t)
+			p := sure(worqr.Open(link.URL(), &worqr.Options{Prefix: "p", Lease: time.Hour, MaxPayload: 4 << 20, Logger: d.logger()}))(t)
 			q := working(t, p, "q")
 			enqueue(t, q, payload, payload, payload, payload)
 			tasks := sure(q.StartTasks(t.Context(), 3))(t)
