@@ -23,44 +23,14 @@ var additions = []*scenario{
 		left: func(n int) []string { return append([]string{"x", "x"}[:n], "a", "b", "c") },
 	},
 	{
-		name: "add many", wire: "add", twice: true, late: []string{"x", "y"}, again: []string{"x", "y"},
-		call: func(v *victim) error {
-			return peertest.Failure(v.queue.AddMany(v.ctx, []worqr.TaskSpec{{Payload: []byte("x")}, {Payload: []byte("y")}}))
-		},
-		left: func(n int) []string { return append([]string{"x", "y", "x", "y"}[:2*n], "a", "b", "c") },
-	},
-	{
 		name: "add once", wire: "add", late: []string{"x"},
 		call: func(v *victim) error {
 			return peertest.Failure(v.queue.Add(v.ctx, []byte("x"), &worqr.Properties{Once: "once"}))
 		},
 		left: either(added(0), []string{"x", "a", "b", "c"}),
 	},
-	{
-		name: "cancel of an added task", wire: "cancel_key",
-		seed: func(w *world) {
-			w.add("x")
-			w.enqueue("a", "b", "c")
-		},
-		call: func(v *victim) error {
-			for t, err := range v.queue.Added(v.ctx) {
-				if err != nil {
-					return err
-				}
-				_, err = v.queue.CancelKey(v.ctx, t.Key)
-				return err
-			}
-			return nil
-		},
-		left: func(n int) []string { return []string{"x", "a", "b", "c"}[min(n, 1):] },
-	},
 	starting(scenario{name: "start of added tasks", seed: func(w *world) { w.add("a", "b", "c") }}),
 	finishing(scenario{name: "finish of an added task", seed: func(w *world) { w.add("a", "b", "c") }}),
-	ending("retry", scenario{
-		name: "retry of an added task", call: retry,
-		seed: func(w *world) { w.add("a", "b", "c") },
-		left: either(added(0), []string{"b", "a+1", "c"}),
-	}),
 	finishing(scenario{
 		name: "finish with a result that is kept", call: withResult,
 		seed: func(w *world) {
@@ -72,18 +42,6 @@ var additions = []*scenario{
 	// Its next time is an hour later.
 	starting(scenario{name: "start of an occurrence", seed: occurrence, ended: func(w *world) { w.retire("a") }}),
 	finishing(scenario{name: "finish of an occurrence", seed: occurrence, ended: func(w *world) { w.retire("a") }}),
-	{
-		// Wait repeats it until it gets a reply.
-		name: "wait", wire: "outcome", repeats: true, insists: true,
-		seed: func(w *world) {
-			w.keep("x")
-			w.hold(1)
-			w.finish()
-			w.enqueue("a", "b", "c")
-		},
-		call: func(v *victim) error { return peertest.Failure(v.queue.Wait(v.ctx, "x")) },
-		also: []string{"x"},
-	},
 }
 
 // occurrence makes "a" recur, and enqueues b and c behind it.

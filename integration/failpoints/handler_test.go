@@ -23,7 +23,6 @@ import (
 // the other tasks.
 type handling struct {
 	name  string
-	when  string // description
 	wire  string // the call that is held; "" if the fault happens while the handler runs
 	holds bool   // handlers run until they are told to return, or until their contexts end
 	drain bool   // Run's context has ended
@@ -35,25 +34,32 @@ type handling struct {
 var errNo = errors.New("no")
 
 var handlings = []*handling{
-	{name: "taken", when: "tasks are being taken; no handler has begun", wire: "step:start"},
-	{name: "running", when: "handlers run", holds: true},
-	{name: "draining", when: "handlers run, and Run's context has ended", holds: true, drain: true},
-	{name: "finish", when: "a handler has returned nil", wire: "step:finish"},
-	{name: "retry", when: "a handler has returned an error", wire: "step:retry", then: func(_ context.Context, t *worqr.Task) error {
+	// Tasks are being taken; no handler has begun.
+	{name: "taken", wire: "step:start"},
+	// Handlers run.
+	{name: "running", holds: true},
+	// Handlers run, and Run's context has ended.
+	{name: "draining", holds: true, drain: true},
+	// A handler has returned nil.
+	{name: "finish", wire: "step:finish"},
+	// A handler has returned an error.
+	{name: "retry", wire: "step:retry", then: func(_ context.Context, t *worqr.Task) error {
 		if t.Retries > 0 {
 			return nil
 		}
 		return errNo
 	}},
-	{name: "fail", when: "a handler has returned `Permanent`", wire: "step:fail", then: func(context.Context, *worqr.Task) error { return worqr.Permanent(errNo) }},
-	{name: "drop", when: "a handler has returned after its task was canceled", wire: "step:drop", then: func(ctx context.Context, _ *worqr.Task) error {
+	// A handler has returned Permanent.
+	{name: "fail", wire: "step:fail", then: func(context.Context, *worqr.Task) error { return worqr.Permanent(errNo) }},
+	// A handler has returned after its task was canceled.
+	{name: "drop", wire: "step:drop", then: func(ctx context.Context, _ *worqr.Task) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}},
-	{name: "leave", when: "handlers had no time to drain, and Run returns their unfinished tasks", wire: "leave", holds: true, drain: true, hasty: true},
-	{name: "flood 10", when: "many handlers have returned, and two rounds may be under way; it holds the one after 10 others", wire: "step:finish", flood: 10},
-	{name: "flood 14", when: "many handlers have returned, and two rounds may be under way; it holds the one after 14 others", wire: "step:finish", flood: 14},
-	{name: "flood 18", when: "many handlers have returned, and two rounds may be under way; it holds the one after 18 others", wire: "step:finish", flood: 18},
+	// Handlers had no time to drain, and Run returns their unfinished tasks.
+	{name: "leave", wire: "leave", holds: true, drain: true, hasty: true},
+	// Many handlers have returned, and two rounds may be under way; it holds the one after 14 others.
+	{name: "flood", wire: "step:finish", flood: 14},
 }
 
 // payloads returns the tasks, in order.
@@ -61,7 +67,7 @@ func (h *handling) payloads() []string {
 	if h.flood == 0 {
 		return []string{"a", "b", "c", "d"}
 	}
-	all := make([]string, 6000)
+	all := make([]string, 5000)
 	for i := range all {
 		all[i] = fmt.Sprintf("%04d", i)
 	}

@@ -12,8 +12,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-var update = flag.Bool("update", false, "write the table in README.md")
-
 func TestMain(m *testing.M) {
 	if c, given := child.Given[config](); given {
 		play(c)

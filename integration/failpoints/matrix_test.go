@@ -5,7 +5,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -124,7 +123,7 @@ func run(t *testing.T, s *scenario, c cell) {
 			t.Errorf("failed are %q, want %q", got, want)
 		}
 	}
-	finished := append(strip(leftover), s.also...)
+	finished := strip(leftover)
 	if !isFailed && alive {
 		finished = append(finished, s.keeps(c)...)
 	}
@@ -169,7 +168,6 @@ func run(t *testing.T, s *scenario, c cell) {
 	}
 	w.ends(finished)
 	redistest.Sure(w.queue.DeleteAllFailed(t.Context()))(t)
-	peertest.Must(t, w.queue.Resume(t.Context())) // a copy may have paused it
 	if s.ended != nil {
 		s.ended(w)
 	}

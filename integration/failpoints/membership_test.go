@@ -42,16 +42,7 @@ func hold(v *victim) (err error) {
 // memberships are the calls with which a peer joins, stays and leaves.
 var memberships = []*scenario{
 	{
-		name: "register", wire: "register", role: stranger,
-		call: func(v *victim) error { return v.peer.StartWorker(v.ctx) },
-	},
-	{
 		name: "join", wire: "join", role: comer,
-		ready: begin,
-		call:  func(v *victim) error { return v.queue.StartWork(v.ctx) },
-	},
-	{
-		name: "list", wire: "enlist:registry", role: member, silent: true, free: true,
 		ready: begin,
 		call:  func(v *victim) error { return v.queue.StartWork(v.ctx) },
 	},
@@ -67,11 +58,6 @@ var memberships = []*scenario{
 		name: "leave", wire: "leave", role: goer, repeats: true, fenced: "ok",
 		ready: hold, held: []string{"a", "b"},
 		call: func(v *victim) error { return v.queue.StopWork(v.ctx) },
-	},
-	{
-		name: "unregister", wire: "DEL", role: stranger, repeats: true, insists: true,
-		ready: hold,
-		call:  func(v *victim) error { return v.peer.StopWorker(v.ctx) },
 	},
 	{
 		// It takes two calls. If another peer makes the second, no crash is counted.
@@ -107,18 +93,6 @@ var memberships = []*scenario{
 			return all
 		},
 		after: func(w *world, n int) { w.parted(n > 0) },
-	},
-	{
-		name: "sweep", wire: "sweep", lease: 3 * time.Second,
-		seed: func(w *world) {
-			w.enqueue("a", "b", "c")
-			w.ghost(2)
-		},
-		ready:     func(v *victim) error { return peertest.Failure(v.peer.Sweep(v.ctx)) }, // now it's suspected
-		meanwhile: func(w *world) { w.due() },
-		call:      func(v *victim) error { return peertest.Failure(v.peer.Sweep(v.ctx)) },
-		left:      func(int) []string { return []string{"a!", "b!", "c"} },
-		after:     func(w *world, _ int) { w.gone(ghost) }, // whoever evicts it first
 	},
 }
 

@@ -1,11 +1,8 @@
 package failpoints_test
 
 import (
-	"context"
-	"fmt"
 	"slices"
 
-	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
 )
 
@@ -39,42 +36,9 @@ var productions = []*scenario{
 		left: func(n int) []string { return added(n, "x") },
 	},
 	{
-		name: "enqueue unique", wire: "put", late: []string{"x"}, again: []string{"x"},
-		call: func(v *victim) error { return v.queue.EnqueueUnique(v.ctx, []byte("x")) },
-		left: func(n int) []string { return added(n, "x") },
-	},
-	{
 		name: "put", wire: "put", late: []string{"x"}, again: []string{"x"},
 		call: func(v *victim) error { return v.queue.Put(v.ctx, "key", []byte("x"), nil) },
 		left: either(added(0), []string{"x", "a", "b", "c"}),
-	},
-	{
-		// A task put while its key runs waits until that run has ended.
-		name: "put on what runs", wire: "put", late: []string{"x"}, again: []string{"x"},
-		seed: func(w *world) {
-			w.put("key")
-			w.hold(1)
-			w.enqueue("a", "b", "c")
-		},
-		call:  func(v *victim) error { return v.queue.Put(v.ctx, "key", []byte("x"), nil) },
-		left:  either(added(0), []string{"x", "a", "b", "c"}),
-		after: func(w *world, _ int) { w.finish() },
-		also:  []string{"key"},
-	},
-	{
-		name: "remove", wire: "remove",
-		seed: func(w *world) {
-			w.put("x")
-			w.enqueue("a", "b", "c")
-		},
-		call: func(v *victim) error { return peertest.Failure(v.queue.RemoveKey(v.ctx, "x")) },
-		left: func(n int) []string { return []string{"x", "a", "b", "c"}[min(n, 1):] },
-	},
-	{
-		name: "cancel", wire: "cancel",
-		seed: func(w *world) { w.enqueue("a", "x", "b", "x", "c") },
-		call: func(v *victim) error { return peertest.Failure(v.queue.Cancel(v.ctx, []byte("x"))) },
-		left: either([]string{"a", "x", "b", "x", "c"}, added(0)),
 	},
 	{
 		name: "cancel of what runs", wire: "cancel",
@@ -101,55 +65,14 @@ var productions = []*scenario{
 		after: func(w *world, n int) { w.stop(n > 0) },
 	},
 	{
-		name: "pause", wire: "pause",
-		call:  func(v *victim) error { return v.queue.Pause(v.ctx) },
-		after: func(w *world, n int) { w.paused(n > 0) },
-	},
-	{
-		name: "resume", wire: "resume",
-		ready: func(v *victim) error { return v.queue.Pause(v.ctx) },
-		call:  func(v *victim) error { return v.queue.Resume(v.ctx) },
-		after: func(w *world, n int) { w.paused(n == 0) },
-	},
-	{
-		name: "delete", wire: "delete",
+		name: "requeue", wire: "requeue", late: []string{"x"},
 		seed: func(w *world) {
-			w.put("x")
-			peertest.Must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("u")))
+			w.enqueue("x")
+			w.failFirst()
 			w.enqueue("a", "b", "c")
 		},
-		call: func(v *victim) error { return v.queue.Delete(v.ctx) },
-		left: either([]string{"x", "u", "a", "b", "c"}, nil),
-	},
-	{
-		name: "requeue", wire: "requeue", late: []string{"x"},
-		seed:  oneFailed,
-		call:  ofOne((*worqr.Queue).RequeueAllFailed),
+		call:  func(v *victim) error { return peertest.Failure(v.queue.RequeueAllFailed(v.ctx)) },
 		left:  func(n int) []string { return added(min(n, 1), "x") },
 		fails: func(n int) []string { return []string{"x"}[min(n, 1):] },
 	},
-	{
-		name: "delete failed", wire: "remove",
-		seed:  oneFailed,
-		call:  ofOne((*worqr.Queue).DeleteAllFailed),
-		fails: func(n int) []string { return []string{"x"}[min(n, 1):] },
-	},
-}
-
-// oneFailed makes x fail, while others wait.
-func oneFailed(w *world) {
-	w.enqueue("x")
-	w.failFirst()
-	w.enqueue("a", "b", "c")
-}
-
-// ofOne wraps a call about all failed tasks, which must find one.
-func ofOne(call func(*worqr.Queue, context.Context) (int, error)) func(v *victim) error {
-	return func(v *victim) error {
-		n, err := call(v.queue, v.ctx)
-		if err == nil && n != 1 {
-			err = fmt.Errorf("%d had failed", n)
-		}
-		return err
-	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/peertest"
 )
 
 // take removes and returns the first task that the victim holds, for the call to end.
@@ -52,17 +51,11 @@ func retry(v *victim) error { return v.take().Retry(v.ctx, 0) }
 var rounds = []*scenario{
 	starting(scenario{name: "start"}),
 	finishing(scenario{name: "finish"}),
-	finishing(scenario{name: "finish with result", call: withResult}),
 	ending("stop", scenario{
 		name: "stop", call: stop,
 		left: either(added(0), []string{"b", "a", "c"}), // a returned first, so b is in front
 	}),
 	ending("retry", scenario{name: "retry", call: retry, left: either(added(0), []string{"a+1", "b", "c"})}),
-	ending("snooze", scenario{
-		name: "snooze",
-		call: func(v *victim) error { return v.take().Snooze(v.ctx, 0) },
-		left: either(added(0), []string{"a", "b", "c"}),
-	}),
 	ending("fail", scenario{
 		name:  "fail",
 		call:  func(v *victim) error { return v.take().Fail(v.ctx, errors.New("no")) },
@@ -73,11 +66,6 @@ var rounds = []*scenario{
 		w.put("a")
 		w.enqueue("b", "c")
 	}}),
-	ending("stop", scenario{name: "stop under key", call: stop, seed: func(w *world) {
-		w.put("a")
-		w.put("b")
-		w.enqueue("c")
-	}}),
 	ending("retry", scenario{
 		name: "retry under key", call: retry,
 		seed: func(w *world) {
@@ -86,10 +74,6 @@ var rounds = []*scenario{
 		},
 		left: either(added(0), []string{"a+1", "b", "c"}),
 	}),
-	finishing(scenario{name: "finish of unique", seed: func(w *world) {
-		peertest.Must(w.t, w.queue.EnqueueUnique(w.t.Context(), []byte("a")))
-		w.enqueue("b", "c")
-	}}),
 	{
 		name: "acknowledge a cancel", wire: "step:ack", role: member, repeats: true, silent: true,
 		ready: hold, held: []string{"b"}, holds: []string{"b"},

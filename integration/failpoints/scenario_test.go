@@ -21,9 +21,7 @@ type scenario struct {
 	wire    string // the call, for command.calls
 	role    role
 	repeats bool   // the library repeats it if its reply is lost
-	insists bool   // it repeats it any number of times
 	silent  bool   // its caller doesn't learn of errors, and goes on
-	free    bool   // Redis doesn't check whether the caller is a member
 	fenced  string // what the caller gets if the worker was evicted before
 
 	lease     time.Duration         // 0: see leaseOf
@@ -38,7 +36,6 @@ type scenario struct {
 	ends      []string              // what the call finishes
 	late      []string              // what the call adds if it arrives after everything else
 	again     []string              // what a copy of it adds then
-	also      []string              // what others finish in the meantime
 	fails     func(n int) []string  // what is in the failed queue after n calls
 	twice     bool                  // a copy that arrives immediately is carried out again
 	after     func(w *world, n int) // checks other effects of the call
@@ -47,7 +44,7 @@ type scenario struct {
 
 // promised returns the expected result of a cell.
 func (s *scenario) promised(c cell) promise {
-	fenced := !s.free && (s.role == member || s.role == goer) // the worker is evicted before the call arrives
+	fenced := s.role == member || s.role == goer // the worker is evicted before the call arrives
 	switch c.fault {
 	case kill:
 		if c.place == before || c.place == sent && fenced {
@@ -57,9 +54,6 @@ func (s *scenario) promised(c cell) promise {
 	case pause, evict:
 		return s.outlived(c, fenced)
 	case twice:
-		if s.insists {
-			return promise{effect: 1, result: "ok"}
-		}
 		return promise{effect: 1, result: s.unsure()}
 	case lost, late:
 		switch {

@@ -45,7 +45,7 @@ func (c command) args() []any {
 }
 
 // calls reports whether the command is a call of that name: the name of a script; of step with what
-// the round carries, such as step:finish; of enlist with the list, such as enlist:registry; or of a
+// the round carries, such as step:finish; or of a
 // plain command.
 func (c command) calls(name string) bool {
 	if c[0] != "EVALSHA" {
@@ -61,8 +61,6 @@ func (c command) calls(name string) bool {
 		return false
 	case script == "step" && part != "":
 		return carries(store.RoundOf(call), part)
-	case script == "enlist":
-		return strings.HasSuffix(call.Key("names"), ":"+part)
 	}
 	return true
 }

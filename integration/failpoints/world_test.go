@@ -19,9 +19,7 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/peertest"
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
-	"github.com/worqr/worqr/internal/store"
 )
 
 // A world is a victim's surroundings: a namespace with one queue, a second peer that serves it, and
@@ -125,14 +123,6 @@ func (w *world) hold(n int) {
 	}
 }
 
-// finish makes the rescuer finish them.
-func (w *world) finish() {
-	w.t.Helper()
-	for _, task := range w.tasks {
-		peertest.Must(w.t, task.Finish(w.t.Context()))
-	}
-}
-
 // stop makes the rescuer stop them: at once, or when they are canceled.
 func (w *world) stop(canceled bool) {
 	w.t.Helper()
@@ -169,16 +159,6 @@ func (w *world) canceled(stopped int) {
 	}
 }
 
-// paused checks whether the queue is paused, and resumes it.
-func (w *world) paused(want bool) {
-	w.t.Helper()
-	s := redistest.Sure(w.queue.Stats(w.t.Context()))(w.t)
-	if s.Paused != want {
-		w.t.Errorf("paused: %v, want %v", s.Paused, want)
-	}
-	peertest.Must(w.t, w.queue.Resume(w.t.Context()))
-}
-
 // patient makes a third peer take tasks.
 func (w *world) patient(n int) {
 	w.t.Helper()
@@ -200,41 +180,6 @@ func (w *world) parted(failed bool) {
 	if err := w.tasks[0].Finish(w.t.Context()); !errors.Is(err, worqr.ErrNotOwner) {
 		w.t.Errorf("the end of what others have was answered with %v", err)
 	}
-}
-
-// ghost is the id of a member that died as soon as it had taken tasks.
-const ghost = "ghost"
-
-func (w *world) ghost(n int) {
-	w.t.Helper()
-	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(w.t)
-	line := redisconn.NewLine(dial, 0)
-	defer line.Close()
-	token := redistest.Sure(store.ReadToken(line.Do(w.t.Context(), store.TokenCall(w.keys))[0]))(w.t)
-	round := &store.Round{Worker: ghost, Number: 1, Lease: time.Millisecond}
-	for i := range n {
-		round.Start = append(round.Start, fmt.Sprint("process", i))
-	}
-	replies := line.Do(w.t.Context(),
-		store.JoinCall(w.keys, ghost, time.Millisecond, token, 0), store.NewStepper(w.keys).Call(round))
-	answer, err := store.ReadStep(replies[1], round)
-	peertest.Must(w.t, cmp.Or(replies[0].Err, err))
-	if len(answer.Started) != n {
-		w.t.Fatalf("it got %d tasks instead of %d", len(answer.Started), n)
-	}
-}
-
-// due waits until the ghost, which is suspected, may be evicted.
-func (w *world) due() {
-	w.t.Helper()
-	peertest.Eventually(w.t, "the ghost may be failed", func() bool {
-		at, err := redis.Int64(w.conn.Do("ZSCORE", w.keys.Suspects(), ghost))
-		if errors.Is(err, redis.ErrNil) {
-			return true // it already was
-		}
-		peertest.Must(w.t, err)
-		return w.now() > at
-	})
 }
 
 // now returns the time of Redis, in ms.
