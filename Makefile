@@ -58,7 +58,7 @@ test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a 
 # it. The suites run without the race detector, which would take up half of the time. The first two
 # only need processors, so they run in parallel.
 LONGER = '^(TestRandom|TestNumbers|TestRepairDamage|TestGuessers)$$' # tests that find more with time
-SURVIVE = "search ./spec" failpoints crash "engines -v -engines.rounds $(ROUNDS)" "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s" "simulation -sim.hours $(SIM) -sim.first 1"
+SURVIVE = "search ./spec" failpoints "engines -v -engines.rounds $(ROUNDS)" "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s" "simulation -sim.hours $(SIM) -sim.first 1"
 FUZZ ?= 30s
 ROUNDS ?= 4
 SIM ?= 10
@@ -85,7 +85,6 @@ soak: ## run all fault injection for as long as you like: make soak SOAK=6h HOUR
 	@failed=0; \
 	(cd integration && go test ./search -timeout 0) || failed=1; \
 	(cd integration && go test ./failpoints -race -timeout 30m) || failed=1; \
-	(cd integration && go test ./crash -v -waits 10000 -waits.span 2m -timeout 20m) || failed=1; \
 	(cd integration && go test ./recurring -v -recurring.schedules 1000 -recurring.kills 500 -recurring.lease 3s -timeout 60m) || failed=1; \
 	(cd integration && go test ./simulation -run TestSimulation -sim.hours $(HOURS) -timeout 0) || failed=1; \
 	(cd integration && go test ./spec -run TestRandom -sequences 20000 -timeout 0) || failed=1; \

@@ -20,7 +20,7 @@ type ledger struct {
 	tasks  load.Accounts
 	tokens map[int64]string   // token → task
 	dead   map[string]int64   // when peers were killed
-	harmed map[string][]*span // when peers were stopped or cut off
+	harmed map[string][]*span // when peers were stopped, cut off or starved
 	wrong  []string
 	done   []int64 // when Redis accepted an outcome
 	losses []int64 // when a peer reported that Redis lost writes
@@ -31,6 +31,9 @@ func newLedger() *ledger {
 }
 
 type span struct{ from, to int64 }
+
+// driver is the process of the test, in what has been starved: links stand still then.
+const driver = ""
 
 // harm notes that from now on a peer can be evicted, until over is called.
 func (l *ledger) harm(name string) (over func()) {
@@ -50,7 +53,7 @@ const surely = int64(10 * time.Second)
 
 // stale reports whether another peer may have the task because this one was stopped or cut off.
 func (l *ledger) stale(r *load.Run) bool {
-	return r.Finish != load.Okay && slices.ContainsFunc(l.harmed[r.Peer], func(s *span) bool {
+	return r.Finish != load.Okay && slices.ContainsFunc(slices.Concat(l.harmed[r.Peer], l.harmed[driver]), func(s *span) bool {
 		return s.from-r.Began < surely && r.Began-s.to < surely
 	})
 }
@@ -101,6 +104,8 @@ func (l *ledger) hear(m *member, e load.Event) {
 			m.ids = nil // if a start fails, the next one uses another id
 		}
 		m.ids = append(m.ids, e.Worker)
+	case e.Op == load.OpLate:
+		l.harmed[e.Peer] = append(l.harmed[e.Peer], &span{e.Mono - e.Waited, e.Mono})
 	case e.Op == load.OpLost:
 		l.losses = append(l.losses, e.Mono)
 	case e.Op == load.OpEnqueue && e.Phase == load.Okay:
@@ -184,7 +189,10 @@ func (l *ledger) judge(deaths ...int64) (s sum, wrong []string) {
 		}
 		wrong = append(wrong, l.owners(name, a.Runs)...)
 		for _, w := range a.Waits {
-			if w.Phase == load.Refused || w.Phase == load.Okay && w.Note == string(worqr.OutcomeFinished) && ended+unsure == 0 {
+			failed := slices.ContainsFunc(a.Runs, func(r *load.Run) bool { return r.Note == load.NoteFail })
+			may := map[worqr.Outcome]bool{worqr.OutcomeFinished: ended+unsure > 0, worqr.OutcomeFailed: failed,
+				worqr.OutcomeCanceled: a.Cancel != "", worqr.OutcomeRemoved: a.Cancel != ""}
+			if w.Phase == load.Refused || w.Phase == load.Okay && !may[worqr.Outcome(w.Note)] {
 				blame("Wait for %s returned %q, which is wrong: %v", name, w.Note, l.tell(a.Runs))
 			}
 		}

@@ -76,6 +76,9 @@ func newFleet(t *testing.T, s site, d *rand.Rand) *fleet {
 	s.lease, s.apart = cmp.Or(s.lease, 3*time.Second), cmp.Or(s.apart, 5*time.Second)
 	f := &fleet{ledger: newLedger(), site: s, t: t, seed: d.Uint64()}
 	f.stop = make(chan struct{})
+	if f.links != nil {
+		t.Cleanup(load.Watch(f.lease, func(e load.Event) { f.hear(nil, e) }))
+	}
 	for place := range peers + 1 {
 		m, err := f.start(place)
 		redistest.Sure(m, err)(t)
@@ -323,7 +326,7 @@ func (f *fleet) settle(deaths ...int64) sum {
 // sound checks the peers' logs and ids: without a rollback no worker is evicted.
 func (f *fleet) sound(rollback bool) {
 	for _, m := range append(f.gone, f.members...) {
-		if len(m.ids) > 1 && !rollback && len(f.harmed[m.Name]) == 0 {
+		if len(m.ids) > 1 && !rollback && len(f.harmed[m.Name])+len(f.harmed[driver]) == 0 {
 			f.blame("%s worked under the ids %v, so it was evicted", m.Name, m.ids)
 		}
 		for _, c := range m.Complaints() {

@@ -34,6 +34,7 @@ func TestJudge(t *testing.T) {
 		canceled  = step{load.OpGone, load.Okay, ""}
 		kept      = step{load.OpGone, load.Okay, load.NoteKept}
 		finished  = step{load.OpWait, load.Okay, string(worqr.OutcomeFinished)}
+		failed    = step{load.OpWait, load.Okay, string(worqr.OutcomeFailed)}
 		noResult  = step{load.OpWait, load.Refused, "no result"}
 	)
 	keyed := func(w step, task string) load.Event {
@@ -79,6 +80,7 @@ func TestJudge(t *testing.T) {
 		"stopped, and again":          {said: says{in(try), in(okay), run(began, 1), run(began, 2), run(returned, 2), run(told, 1), run(finishing, 1), run(stale, 1)}, slept: 4*second - second/2},
 		"stopped, and not refused":    {said: says{in(try), in(okay), run(began, 1), run(began, 2), run(finishing, 2), run(done, 2), run(finishing, 1), run(done, 1)}, slept: 4*second - second/2, wrong: "a was done 2 times"},
 		"stopped too late for that":   {said: says{in(try), in(okay), run(began, 1), run(began, 2), run(returned, 2)}, slept: 30 * second, wrong: "a has two owners"},
+		"starved, and again":          {said: says{in(try), in(okay), run(began, 1), run(began, 2), run(returned, 2), {Peer: "p", Op: load.OpLate, Waited: 2 * second}}},
 		"told in time, and again":     {said: says{in(try), in(okay), run(began, 1), run(told, 1), run(began, 2), run(returned, 2)}},
 		"two with one token":          {said: says{in(try), in(okay), run(began, 1), run(again, 1), run(began, 1), run(returned, 1)}, wrong: "with token 1"},
 		"canceled":                    {said: says{in(try), in(okay), in(cancel), in(canceled)}},
@@ -88,6 +90,7 @@ func TestJudge(t *testing.T) {
 		"the last one under its key":  {said: says{keyed(try, "a"), keyed(okay, "a"), keyed(try, "b"), keyed(okay, "b"), runs("a", began, 1), runs("a", returned, 1)}, wrong: "under key k is lost"},
 		"Wait finds no result":        {said: says{in(try), in(okay), run(began, 1), run(returned, 1), in(noResult)}, wrong: "Wait for a returned"},
 		"Wait is told too early":      {said: says{in(try), in(okay), run(began, 1), run(again, 1), in(finished), run(began, 2)}, wrong: "Wait for a returned"},
+		"Wait is told another end":    {said: says{in(try), in(okay), run(began, 1), run(returned, 1), in(failed)}, wrong: "Wait for a returned"},
 		"Wait is told the end":        {said: says{in(try), in(okay), run(began, 1), run(returned, 1), in(finished)}},
 		"two under one key":           {said: says{keyed(try, "a"), keyed(okay, "a"), runs("a", began, 1), keyed(try, "b"), keyed(okay, "b"), runs("b", began, 2), runs("b", returned, 2), runs("a", returned, 1)}, wrong: "key k has two owners"},
 	} {

@@ -29,6 +29,7 @@ const (
 	OpCancel  = "cancel"  // of Tasks, or their removal
 	OpGone    = "gone"    // the cancel is complete, and no copy of Tasks runs; or Note is NoteKept
 	OpWait    = "wait"    // for the end of Tasks; Note is the outcome
+	OpLate    = "late"    // the machine hasn't let a process run for Waited
 	OpLost    = "lost"    // an event reports that Redis has lost writes
 )
 
@@ -56,6 +57,7 @@ type Event struct {
 	Process string   `json:",omitempty"`
 	Token   int64    `json:",omitempty"`
 	Note    string   `json:",omitempty"`
+	Waited  int64    `json:",omitempty"` // ns
 }
 
 // Mono reads the monotonic clock.

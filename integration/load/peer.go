@@ -78,6 +78,7 @@ func run(c Config, o *worqr.Options) error {
 	}()
 	go p.identify(ctx)
 	go p.listen(ctx)
+	defer Watch(c.Lease, p.say)()
 	produced := make(chan struct{})
 	go func() {
 		defer close(produced)
@@ -103,6 +104,32 @@ func (p *peer) identify(ctx context.Context) {
 			id = now
 			p.say(Event{Op: OpUp})
 		}
+	}
+}
+
+// Watch reports when the machine doesn't let this process run for a third of a lease, so that a
+// peer may be evicted without a fault. end stops it.
+func Watch(lease time.Duration, say func(Event)) (end func()) {
+	const between = 10 * time.Millisecond // polls
+	stop := make(chan struct{})
+	var over sync.WaitGroup
+	over.Go(func() {
+		for last := Mono(); ; {
+			select {
+			case <-stop:
+				return
+			case <-time.After(between):
+			}
+			now := Mono()
+			if waited := now - last; time.Duration(waited) > between+lease/3 {
+				say(Event{Mono: now, Op: OpLate, Waited: waited})
+			}
+			last = now
+		}
+	})
+	return func() {
+		close(stop)
+		over.Wait()
 	}
 }
 
