@@ -34,7 +34,7 @@ local function replaced(before, print, since)
 end
 
 local function instant_of(print)
-  return tonumber(string.match(print, '^%d+')) or 0
+  return tonumber((string.match(print, '^%d+'))) or 0
 end
 
 -- Returns since when a caller has a schedule that isn't in force, or nil and the instant after which to compare
