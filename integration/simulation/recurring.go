@@ -68,7 +68,7 @@ func (st *step) occurrences() {
 	for e, of := range was.Recurrence {
 		// The clock was set back, so the times come again. A new or changed schedule begins at the time of the
 		// clock.
-		if now := is.Recurrence[e]; (now == nil || now["print"] != of["print"]) && st.w.back > 0 {
+		if now := is.Recurrence[e]; (now == nil || now["since"] != of["since"]) && st.w.back > 0 {
 			delete(st.occurs, is.Queue+" "+e)
 		}
 	}
