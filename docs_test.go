@@ -264,7 +264,7 @@ func TestDocsExamples(t *testing.T) {
 		"typed": "to bob: hello\nto eve: goodbye\n" +
 			"malformed, to bob: worqr: decode the payload: not JSON, at byte 2 of 6\n",
 		"doctor": "Waiting on \"scans\". No worker serves this queue; start a peer that handles it.\nok: false\n" +
-			"orphan on scans: A task is in a processing list, and no worker holds it. Returned to the front of the queue.\n" +
+			"orphan on scans: No member of the queue holds a task that was started, so no worker returns it. Returned to the front of the queue.\n" +
 			"ok: true\nwaiting: 1\n",
 		"dashboard": "", // it serves until it is interrupted
 		"commands":  "slept 0 s\nworqr: run \"sh\": the attempt took too long\n",

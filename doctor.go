@@ -20,8 +20,9 @@ func (p *Peer) Check(ctx context.Context, opts *inspect.CheckOptions) (*inspect.
 	return r, wrap("check", err)
 }
 
-// Repair is Check, and repairs what it can without losing a task, while the fleet runs. Errors
-// come with the report.
+// Repair is Check, and repairs what keeps tasks from starting, while the fleet runs: it returns tasks that
+// no worker holds, evicts dead workers, lifts the token, and corrects times that are ahead. Errors come
+// with the report.
 func (p *Peer) Repair(ctx context.Context, opts *inspect.CheckOptions) (*inspect.CheckReport, error) {
 	r, err := p.examine(ctx, opts, true)
 	return r, wrap("repair", err)
@@ -47,7 +48,7 @@ func (p *Peer) examine(ctx context.Context, opts *inspect.CheckOptions, repair b
 		runner = p.calls
 	}
 	config := doctor.Config{
-		Runner: runner, Space: p.space, Lease: lease, Beat: p.opts.beat(), Nonces: nonceWindow, Repair: repair, Prefix: p.prefix(), Limits: o,
+		Runner: runner, Space: p.space, Lease: lease, Beat: p.opts.beat(), Repair: repair, Prefix: p.prefix(), Limits: o,
 	}
 	if p.lines.InCluster() {
 		config.Nodes = p.lines.Nodes

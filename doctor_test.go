@@ -31,7 +31,7 @@ type damage struct {
 
 var (
 	a, b, k = canary + "a", canary + "b", "k:" + canary + "k"
-	k38     = "k:" + canary + strings.Repeat("k", 32)
+
 	waitsK  = "HSET p:keyed:{q}:" + k + " payload " + a + " due " + far + " retries 0 crashes 0"
 	planK   = "ZADD p:schedule:{q} " + far + " " + k
 	holdsK  = "ZADD p:contents:{q} 0 " + sha(a) + ":" + k
@@ -41,48 +41,36 @@ var (
 	holdsW9 = "ZADD p:holders:{q} 0 w9"
 	listP   = "LPUSH p:process:{q}:p1 " + a
 	tokens  = "SET p:token:{q} 5"
-	recursK = "HSET p:recurrence:{q}:" + k + " print 1a since 1 passed 1 late 0 more 1 times 2"
+	recursK = "HSET p:recurrence:{q}:" + k + " print 1:1a since 1 passed 1 late 0 more 1 times 2"
 	marksP  = "HSET p:entries:{q} p1 " + k
 )
 
 var damages = []damage{
 	{name: "orphan", plant: []string{tokens, listP, "LPUSH p:queues:{q} " + b}, kind: "orphan", severity: inspect.SeverityError, heals: true, tasks: []string{a, b}},
 	{name: "orphan in the failed queue", plant: []string{"LPUSH p:failed:process:{q}:p1 " + a}, kind: "orphan", severity: inspect.SeverityError, heals: true},
-	{name: "twice", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:working:{q}:w9 2 p1", holdsW9, "ZADD p:suspects:{q} -1 w9"}, kind: "two-owners", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "twice", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:working:{q}:w9 2 p1", holdsW9, "ZADD p:suspects:{q} -1 w9"}, kind: "inconsistent", severity: inspect.SeverityError},
 	{name: "lost", plant: []string{tokens, heldP, holdsW1}, kind: "no-payload", severity: inspect.SeverityError},
-	{name: "stray", plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9}, kind: "non-member", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
-	{name: "not planned", plant: []string{waitsK, holdsK}, kind: "schedule", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
-	{name: "not in contents", plant: []string{waitsK, planK}, kind: "schedule", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
-	{name: "planned, and not there", plant: []string{planK}, kind: "schedule", severity: inspect.SeverityError, heals: true},
-	{name: "in contents, and not there", plant: []string{holdsK}, kind: "schedule", severity: inspect.SeverityError, heals: true},
-	{name: "blocked by nothing", plant: []string{tokens, waitsK, holdsK, runsK, marksP}, kind: "schedule", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
-	{name: "runs without its entry", plant: []string{tokens, listP, heldP, holdsW1, marksP}, kind: "schedule", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
-	{name: "runs without a mark", plant: []string{tokens, listP, heldP, holdsW1, runsK}, kind: "schedule", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
-	{name: "cancel in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + sha(a)}, kind: "cancel", severity: inspect.SeverityError, heals: true},
-	{name: "cancel of a key in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + k}, kind: "cancel", severity: inspect.SeverityError, heals: true},
-	{name: "record without a TTL, of a key as long as a digest", plant: []string{"HSET p:cancel:{q}:" + k38 + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
-	{name: "cancel of a key as long as a digest", plant: []string{"ZADD p:canceled:{q} 1 " + k38}, kind: "cancel", severity: inspect.SeverityError, heals: true},
+	{name: "stray", plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9}, kind: "orphan", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
+	{name: "not planned", plant: []string{waitsK, holdsK}, kind: "inconsistent", severity: inspect.SeverityError},
+	{name: "planned, and not there", plant: []string{planK}, kind: "inconsistent", severity: inspect.SeverityError},
+	{name: "in contents, and not there", plant: []string{holdsK}, kind: "inconsistent", severity: inspect.SeverityError},
+	{name: "blocked by nothing", plant: []string{tokens, waitsK, holdsK, runsK, marksP}, kind: "inconsistent", severity: inspect.SeverityError},
+	{name: "runs without its entry", plant: []string{tokens, listP, heldP, holdsW1, marksP}, kind: "inconsistent", severity: inspect.SeverityError, tasks: []string{a}},
+	{name: "runs without a mark", plant: []string{tokens, listP, heldP, holdsW1, runsK}, kind: "inconsistent", severity: inspect.SeverityError, tasks: []string{a}},
+	{name: "cancel in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + sha(a)}, kind: "inconsistent", severity: inspect.SeverityError},
+	{name: "cancel of a key in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + k}, kind: "inconsistent", severity: inspect.SeverityError},
 	{name: "of a fleet whose prefix is a part of ours and :worker", plant: []string{"SET p:worker:queues:{q} x", "SADD p:worker:worker:w1 x", "SET p:worker:keyed:{q}:k:x x"}},
-	{name: "cancel with a token to come", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:canceled:{q} 9 " + sha(b)}, kind: "future-cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
-	{name: "holds something and is not known to", plant: []string{tokens, listP, heldP}, kind: "cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
-	{name: "holds nothing and is known to", plant: []string{tokens, holdsW9}, kind: "leftover", severity: inspect.SeverityError, heals: true},
-	{name: "has acknowledged future cancels", plant: []string{tokens, listP, heldP, "ZADD p:holders:{q} 9 w1"}, kind: "cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
-	{name: "is stopping and gone", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:stopping:{q} 0 p" + sha(a) + ":0000000000000001:p9"}, kind: "cancel", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
-	{name: "record without a TTL", plant: []string{"HSET p:cancel:{q}:" + k + " token 1 stopped 0 finished 0"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
-	{name: "nonce without a TTL", plant: []string{"SET p:once:{q}:" + canary + " 1"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
-	{name: "recurs without a record", plant: []string{"ZADD p:recurring:{q} 1 " + k}, kind: "recurring", severity: inspect.SeverityError, heals: true},
+	{name: "cancel with a token to come", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:canceled:{q} 9 " + sha(b)}, kind: "inconsistent", severity: inspect.SeverityError, tasks: []string{a}},
+	{name: "holds something and is not known to", plant: []string{tokens, listP, heldP}, kind: "inconsistent", severity: inspect.SeverityError, tasks: []string{a}},
+	{name: "holds nothing and is known to", plant: []string{tokens, holdsW9}, kind: "inconsistent", severity: inspect.SeverityError},
+	{name: "recurs without a record", plant: []string{"ZADD p:recurring:{q} 1 " + k}, kind: "inconsistent", severity: inspect.SeverityError},
 	{name: "recurs forever", plant: []string{"ZADD p:recurring:{q} 9e15 " + k, recursK}, kind: "recurring", severity: inspect.SeverityError, heals: true},
-	{name: "recurs, and is not known to", plant: []string{recursK}, kind: "recurring", severity: inspect.SeverityError, heals: true},
-	{name: "recurs at no times", plant: []string{"ZADD p:recurring:{q} 1 " + k, recursK, "HDEL p:recurrence:{q}:" + k + " times print"}, kind: "recurring", severity: inspect.SeverityError, heals: true},
-	{name: "recurs under no key", plant: []string{"ZADD p:recurring:{q} 1 " + canary}, kind: "recurring", severity: inspect.SeverityError, heals: true},
-	{name: "result that is none", plant: []string{"SET p:result:{q}:" + k + " garbage"}, kind: "result", severity: inspect.SeverityError, heals: true},
-	{name: "result without a TTL", plant: []string{"SET p:result:{q}:" + k + " finished:1:0:"}, kind: "ttl", severity: inspect.SeverityError, heals: true},
-	{name: "idle", plant: []string{"ZADD p:idle:{q} 1 w9"}, kind: "leftover", severity: inspect.SeverityError, heals: true},
-	{name: "round", plant: []string{"HSET p:rounds:{q} w9 1"}, kind: "leftover", severity: inspect.SeverityError, heals: true},
-	{name: "suspect", plant: []string{"ZADD p:suspects:{q} 1 w9"}, kind: "leftover", severity: inspect.SeverityError, heals: true},
+	{name: "recurs, and is not known to", plant: []string{recursK}, kind: "inconsistent", severity: inspect.SeverityError},
+	{name: "recurs at no times", plant: []string{"ZADD p:recurring:{q} 1 " + k, recursK, "HDEL p:recurrence:{q}:" + k + " times print"}, kind: "inconsistent", severity: inspect.SeverityError},
+	{name: "idle", plant: []string{"ZADD p:idle:{q} 1 w9"}, kind: "inconsistent", severity: inspect.SeverityError},
+	{name: "suspect", plant: []string{"ZADD p:suspects:{q} 1 w9"}, kind: "inconsistent", severity: inspect.SeverityError},
 	{name: "token behind", plant: []string{"ZADD p:working:{q}:w1 9 p1", holdsW1, listP, tokens}, kind: "token", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
 	{name: "token that is none", plant: []string{"SET p:token:{q} x"}, kind: "token", severity: inspect.SeverityError},
-	{name: "ledger", plant: []string{"HSET p:ledger:{q} " + sha(a) + " 2"}, kind: "crash-counts", severity: inspect.SeverityNotice, heals: true},
 	{name: "the list is a string", plant: []string{"SET p:queues:{q} x"}, kind: "wrong-type", severity: inspect.SeverityError},
 	{name: "schedule is a list", plant: []string{"LPUSH p:schedule:{q} x"}, kind: "wrong-type", severity: inspect.SeverityError},
 	{name: "workers of the failed queue is a list", plant: []string{"LPUSH p:failed:workers:{q} x"}, kind: "wrong-type", severity: inspect.SeverityError},
@@ -91,15 +79,9 @@ var damages = []damage{
 	{name: "a registration is a string", plant: []string{"SET p:worker:w9 x"}, kind: "wrong-type", severity: inspect.SeverityError},
 	{name: "unknown", plant: []string{"SET p:jobs:{q} x"}, kind: "unknown-key", severity: inspect.SeverityNotice},
 	{name: "of another fleet", plant: []string{"SET p:x:queues:{q} x"}},
-	{name: "on the list of peers and gone", plant: []string{"SADD p:workers w9"}, kind: "worker-list", severity: inspect.SeverityNotice, heals: true},
-	{name: "not on the list of peers", plant: []string{"HSET p:worker:w9 name x", "PEXPIRE p:worker:w9 60000"}, kind: "worker-list", severity: inspect.SeverityNotice, heals: true},
-	{name: "registered and serves nothing", plant: []string{`HSET p:worker:w9 queues ["q"]`, "PEXPIRE p:worker:w9 60000", "SADD p:workers w9"}, kind: "worker-list", severity: inspect.SeverityNotice},
-	{name: "registered forever without a queue", plant: []string{`HSET p:worker:w9 queues ["q"]`, "SADD p:workers w9"}, kind: "worker-list", severity: inspect.SeverityNotice, heals: true},
-	{name: "not registered", plant: []string{"DEL p:worker:w1"}, kind: "worker-list", severity: inspect.SeverityNotice},
-	{name: "not on the list of queues", plant: []string{"LPUSH p:queues:{q} " + a, "SREM p:registry q"}, kind: "queue-list", severity: inspect.SeverityNotice, heals: true},
 	{name: "dead", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:workers:{q} 1 w9", "SADD p:registry q"}, kind: "expired-worker", severity: inspect.SeverityWarning, heals: true,
 		tasks: []string{a}, also: []inspect.FindingKind{"no-worker"}},
-	{name: "unfinished", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:suspects:{q} 0 w9", "SADD p:registry q"}, kind: "unfinished-return", severity: inspect.SeverityWarning, heals: true,
+	{name: "unfinished", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:suspects:{q} 0 w9", "SADD p:registry q"}, kind: "expired-worker", severity: inspect.SeverityWarning, heals: true,
 		tasks: []string{a}, also: []inspect.FindingKind{"no-worker"}},
 	{name: "unserved", alone: true, plant: []string{"LPUSH p:queues:{q} " + a, "SADD p:registry q"}, kind: "no-worker", severity: inspect.SeverityWarning, tasks: []string{a}},
 	{name: "failed tasks may stay", alone: true, plant: []string{"SADD p:registry q",

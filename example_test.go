@@ -419,7 +419,7 @@ func ExamplePeer_Repair() {
 	fmt.Println("waiting:", value(peer.Queue("photos").Len(ctx)))
 	// Output:
 	// well: false
-	// orphan - A task is in a processing list, and no worker holds it. Returned to the front of the queue.
+	// orphan - No member of the queue holds a task that was started, so no worker returns it. Returned to the front of the queue.
 	// well: true
 	// waiting: 1
 }

@@ -56,7 +56,7 @@ func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
 	c := q.counts
 	switch f.Kind {
 	case "expired-worker":
-		return c.Workers <= len(q.workers)
+		return len(q.workers) > 0 && c.Workers <= len(q.workers)
 	case "leases":
 		return len(leases(q)) < 2
 	case "backlog":
@@ -83,7 +83,7 @@ var titles = map[inspect.FindingKind]string{
 	"leases": "Workers have different leases", "expired-worker": "A worker's lease has expired", "stalled": "No handler is free",
 	"overdue": "Scheduled tasks are late", "retrying": "Many tasks are waiting for a retry", "long-run": "A task has been running for very long",
 	"backlog": "The backlog exceeds its limit", "clock": "Clocks differ", "replication": "A failover may lose writes",
-	"unfinished-return": "Tasks of a dead worker weren't all returned", "vulnerable": "This version of Redis has known vulnerabilities",
+	"vulnerable": "This version of Redis has known vulnerabilities",
 }
 
 func title(f inspect.Finding) string {

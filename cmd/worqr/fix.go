@@ -16,10 +16,7 @@ const repair = "check --repair --lease LEASE"
 // that don't begin with a command of worqr are for a shell. URL stands for the server's, which
 // isn't repeated because it may contain a password.
 var fixes = map[inspect.FindingKind]string{
-	"orphan": repair, "two-owners": repair, "non-member": repair, "schedule": repair, "cancel": repair,
-	"future-cancel": repair, "token": repair, "leftover": repair, "ttl": repair, "added": repair, "recurring": repair, "result": repair,
-	"crash-counts": repair, "expired-worker": repair, "unfinished-return": repair,
-	"worker-list": repair, "queue-list": repair,
+	"orphan": repair, "token": repair, "expired-worker": repair, "recurring": repair,
 
 	"paused":        "resume QUEUE",
 	"long-run":      "running QUEUE",

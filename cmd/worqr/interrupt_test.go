@@ -232,10 +232,11 @@ func TestInterruptRepair(t *testing.T) {
 	s := newCutShell(t)
 	conn := redistest.Dial(t, s.direct)
 	redistest.Do(t, conn, "SET", "p:token:{q}", 5)
-	redistest.Do(t, conn, "SET", "p:once:{q}:n", 1) // would stay forever
-	row, _ := s.interrupted(s.link.DeafenAt("p:workers:{q}", 1), "check", "--repair", "--json")
+	redistest.Do(t, conn, "HSET", "p:recurrence:{q}:k:a", "print", "1:a", "passed", 1, "times", 2) // is asserted for too long
+	redistest.Do(t, conn, "ZADD", "p:recurring:{q}", "9e15", "k:a")
+	row, _ := s.interrupted(s.link.DeafenAt("p:workers:{q}", 3), "check", "--repair", "--json")
 	s.is.Equal([]any{row["ok"], row["error"]}, []any{false, "interrupted"})
 	s.is.True(slices.ContainsFunc(row["findings"].([]any), func(f any) bool {
-		return f.(map[string]any)["kind"] == "ttl" && f.(map[string]any)["repaired"] == true
+		return f.(map[string]any)["kind"] == "recurring" && f.(map[string]any)["repaired"] == true
 	}))
 }

@@ -84,10 +84,10 @@ func TestHostileCounts(t *testing.T) {
 
 // A cancel with a token that was never issued, which only a foreign writer can record, has no
 // effect: it stops nothing that runs or starts, drops nothing that returns to the queue, and no
-// peer asks about it. Check reports it, and Repair removes it.
+// peer asks about it. Check reports it.
 func TestHostileCancels(t *testing.T) {
 	t.Parallel()
-	for token, repaired := range map[string]bool{"1e15": true, "1e14": false, "9007199254740993": true, "inf": false} {
+	for _, token := range []string{"1e15", "1e14", "9007199254740993", "inf"} {
 		t.Run(token, func(t *testing.T) {
 			is := parallel(t)
 			server, c := redistest.StartAndDial(t)
@@ -126,11 +126,7 @@ func TestHostileCancels(t *testing.T) {
 			is.Equal(stats(t, q).Running, 3)
 
 			doctor := openDoctor(t, server.URL(), worqr.Options{Prefix: "p"})
-			is.Equal(count(sure(doctor.Check(t.Context(), nil))(t), "future-cancel"), 3)
-			if repaired {
-				sure(doctor.Repair(t.Context(), nil))(t)
-				is.Equal(count(sure(doctor.Check(t.Context(), nil))(t), "future-cancel"), 0)
-			}
+			is.Equal(count(sure(doctor.Check(t.Context(), nil))(t), "inconsistent"), 3)
 			is.NoErr(p.Shutdown(t.Context()))
 			is.Equal(sorted(waiting(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q"))), []string{"a", "b", "c"}) // none was dropped as canceled
 		})
@@ -283,7 +279,6 @@ func TestHostileRoster(t *testing.T) {
 	report := sure(openDoctor(t, server.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond}).Check(t.Context(), nil))(t)
 	is.Equal(report.Queues, 1)
 	is.True(len(report.Findings) <= 1000)
-	is.True(strings.Contains(report.String(), "suspicious items twice, and has skipped "))
 }
 
 // A flood of large messages isn't kept for a reader that doesn't read, whichever part of them is

@@ -3,7 +3,6 @@ package doctor
 import (
 	"cmp"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -16,11 +15,10 @@ import (
 )
 
 const (
-	atOnce     = 16      // nodes queried concurrently
-	fewNodes   = 5       // nodes named in a finding
-	fewSlots   = 5       // slots named in a finding
-	totalSlots = 16384   // in a cluster
-	mostSeen   = 1 << 20 // limit of remembered keys
+	atOnce     = 16    // nodes queried concurrently
+	fewNodes   = 5     // nodes named in a finding
+	fewSlots   = 5     // slots named in a finding
+	totalSlots = 16384 // in a cluster
 )
 
 // inCluster reports whether there may be several servers.
@@ -44,6 +42,8 @@ func (c *checkup) servers() error {
 			return fmt.Errorf("list the nodes of the cluster: %w", err)
 		}
 		c.nodes = nodes
+	} else if err := store.Alone(c.ctx, c.Runner, c.Space); err != nil {
+		return err
 	}
 	views := make([]*view, len(c.nodes))
 	room := make(chan struct{}, atOnce)
@@ -104,7 +104,7 @@ func (c *checkup) gone(n store.Node, err error) {
 	}
 	c.lost[n.Name] = true
 	f := inspect.Finding{Kind: cluster, Severity: inspect.SeverityError, Subject: n.Name,
-		Text: fmt.Sprintf("Node %s doesn't answer (%s). Neither its queues nor the lists of queues and workers were checked. Start it, or promote a replica.", n.Name, words.Shown(err.Error()))}
+		Text: fmt.Sprintf("Node %s doesn't answer (%s). Neither its queues nor the registrations of workers were checked. Start it, or promote a replica.", n.Name, words.Shown(err.Error()))}
 	if n.Replica {
 		f.Severity, f.Text = inspect.SeverityWarning, fmt.Sprintf("Node %s, a replica, doesn't answer (%s). Start it, or remove it from the cluster.", n.Name, words.Shown(err.Error()))
 	}
@@ -126,7 +126,7 @@ func (c *checkup) passOver(e *exam, err error) error {
 	if e != nil {
 		e.lost = true
 		f.Queue = e.id
-		f.Text = fmt.Sprintf("The queue %q couldn't be checked (%s). Neither could the other queues on its node, nor the lists of queues and workers. Check again once the cluster is healthy.", words.Clip(e.name), words.Shown(err.Error()))
+		f.Text = fmt.Sprintf("The queue %q couldn't be checked (%s). Neither could the other queues on its node, nor the registrations of workers. Check again once the cluster is healthy.", words.Clip(e.name), words.Shown(err.Error()))
 		if store.IsMoving(err) {
 			f.Text = fmt.Sprintf("The queue %q can't be used: its slot is being moved to another node, and isn't there yet. Finish the move, or run redis-cli --cluster fix.", words.Clip(e.name))
 		} else {
@@ -270,48 +270,4 @@ func (c *checkup) stillOpen(v *view) error {
 	c.found(inspect.Finding{Kind: openSlot, Severity: inspect.SeverityWarning, Subject: v.node.Name,
 		Text: fmt.Sprintf("Node %s: slots have been moving for longer than this check took: %s. Their queues may be stopped meanwhile. Finish the moves, or run redis-cli --cluster fix.", v.node.Name, strings.Join(said, ", "))})
 	return nil
-}
-
-// isNew reports whether a key wasn't seen on another node before: while a slot moves, its keys are
-// on two nodes. It remembers a limited number of keys.
-func (c *checkup) isNew(name string) bool {
-	if !c.inCluster() {
-		return true
-	}
-	sum := maphash.String(c.seed, name)
-	if c.seen[sum] {
-		return false
-	}
-	if len(c.seen) < mostSeen {
-		c.seen[sum] = true
-	}
-	return true
-}
-
-// serves returns on how many queues a worker is a member or suspect. In a cluster, the keys of a
-// queue may have moved to a node that was already read, so it checks the listed queues, too.
-func (c *checkup) serves(w string) (queues int, err error) {
-	queues, err = store.Serves(c.ctx, c.Runner, maps.Keys(c.exams), w)
-	if err != nil || queues > 0 || !c.inCluster() {
-		return queues, err
-	}
-	ask := func(some []store.Keys) error {
-		n, err := store.Serves(c.ctx, c.Runner, slices.Values(some), w)
-		queues += n
-		return err
-	}
-	var some []store.Keys
-	for name, err := range store.Queues(c.ctx, c.Runner, c.Space) {
-		if err != nil {
-			return queues, err
-		}
-		q := c.Space.Queue(name)
-		if some = append(some, q, q.Failed()); len(some) >= perCall {
-			if err := ask(some); err != nil {
-				return queues, err
-			}
-			some = nil
-		}
-	}
-	return queues, ask(some)
 }

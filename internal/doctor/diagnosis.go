@@ -12,29 +12,16 @@ import (
 
 // Violations of the invariants in docs/protocol.md, and what keeps tasks from starting.
 const (
-	orphan     inspect.FindingKind = "orphan"            // a processing list that no worker holds
-	twice      inspect.FindingKind = "two-owners"        // an attempt that two workers hold
-	lost       inspect.FindingKind = "no-payload"        // an attempt whose payload is gone
-	stray      inspect.FindingKind = "non-member"        // tasks of a worker that isn't a member
-	entry      inspect.FindingKind = "schedule"          // inconsistent keys of the schedule
-	cancel     inspect.FindingKind = "cancel"            // records of cancels that don't match the running tasks
-	token      inspect.FindingKind = "token"             // a token counter that isn't a number, or is behind
-	leftover   inspect.FindingKind = "leftover"          // remains of a worker that is gone
-	noTTL      inspect.FindingKind = "ttl"               // a key that lacks its TTL
-	foreign    inspect.FindingKind = "wrong-type"        // a key of another type
-	added      inspect.FindingKind = "added"             // an invalid added task
-	recurring  inspect.FindingKind = "recurring"         // an invalid schedule
-	result     inspect.FindingKind = "result"            // an invalid record of a result
-	stale      inspect.FindingKind = "stale"             // a key that belongs to an empty list
-	ledger     inspect.FindingKind = "crash-counts"      // crash counts of tasks that no longer exist
-	unknown    inspect.FindingKind = "unknown-key"       // a key with the prefix that worqr doesn't know
-	roster     inspect.FindingKind = "worker-list"       // an invalid list of peers
-	registry   inspect.FindingKind = "queue-list"        // a queue that isn't listed
-	dead       inspect.FindingKind = "expired-worker"    // a worker with an expired lease that no peer can evict
-	unfinished inspect.FindingKind = "unfinished-return" // a return that no peer can finish
-	unserved   inspect.FindingKind = "no-worker"         // tasks wait, and no worker serves the queue
-	paused     inspect.FindingKind = "paused"            // tasks wait, perhaps a growing number, while the queue is paused
-	ahead      inspect.FindingKind = "future-cancel"     // a cancel of future tasks
+	orphan    inspect.FindingKind = "orphan"         // tasks that no member holds
+	lost      inspect.FindingKind = "no-payload"     // a task whose payload is gone
+	token     inspect.FindingKind = "token"          // a token counter that isn't a number, or is behind
+	dead      inspect.FindingKind = "expired-worker" // a worker that no peer evicts, or whose tasks no peer returns
+	recurring inspect.FindingKind = "recurring"      // times of a recurring task that are ahead
+	disagree  inspect.FindingKind = "inconsistent"   // keys of a queue that disagree otherwise
+	foreign   inspect.FindingKind = "wrong-type"     // a key of another type
+	unknown   inspect.FindingKind = "unknown-key"    // a key with the prefix that worqr doesn't know
+	unserved  inspect.FindingKind = "no-worker"      // tasks wait, and no worker serves the queue
+	paused    inspect.FindingKind = "paused"         // tasks wait, perhaps a growing number, while the queue is paused
 )
 
 // Problems of the service: nothing is broken, but it may not do its work.
@@ -65,9 +52,8 @@ const (
 )
 
 var Kinds = []inspect.FindingKind{
-	orphan, twice, lost, stray, entry, cancel,
-	token, leftover, noTTL, foreign, added, recurring, result, stale, ledger, unknown,
-	roster, registry, dead, unfinished, unserved, paused, ahead,
+	orphan, lost, token, dead, recurring, disagree, foreign, unknown,
+	unserved, paused,
 	long, stuck, stalled, late, backlog, retrying, failed, policy,
 	persistence, replication, version, clock, memory, vulnerable,
 	leases, unreadable, cluster, openSlot, coverage,
@@ -104,40 +90,18 @@ type diagnosis struct {
 
 // diagnoses describes the flaws in a queue's keys.
 var diagnoses = map[inspect.FindingKind]diagnosis{
-	orphan: {severity: inspect.SeverityError, says: "A task is in a processing list, and no worker holds it.",
+	orphan: {severity: inspect.SeverityError, says: "No member of the queue holds a task that was started, so no worker returns it.",
 		cure: "Repair returns it to the front of the queue.", cured: "Returned to the front of the queue."},
-	twice: {severity: inspect.SeverityError, says: "Two workers hold the same attempt of a task.",
-		cure: "Repair takes it from the one that started it first.", cured: "Taken from the one that started it first."},
-	lost: {severity: inspect.SeverityError, says: "A worker holds a task whose payload Redis has lost.",
-		cure: "The finding disappears when the handler returns. Check Redis's eviction policy and persistence."},
-	stray: {severity: inspect.SeverityError, says: "A worker holds tasks and isn't a member of the queue, so no other worker returns them.",
-		cure: "Repair returns them to the front of the queue.", cured: "Returned to the front of the queue."},
-	entry: {severity: inspect.SeverityError, says: "The keys of a scheduled task disagree.",
-		cure: "Repair makes them agree.", cured: "They agree again."},
-	cancel: {severity: inspect.SeverityError, says: "Cancel records don't match the running tasks: a cancel may never end, or miss a task.",
-		cure: "Repair corrects the record.", cured: "The record was corrected."},
-	ahead: {severity: inspect.SeverityError, says: "A cancel has a token that was never issued, so it would stop tasks that start later.",
-		cure: "Repair removes it. Find out who writes to the cancel log.", cured: "It was removed. Find out who writes to the cancel log."},
+	lost: {severity: inspect.SeverityError, says: "Redis has lost the payload of a task.",
+		cure: "Check Redis's eviction policy and persistence. The finding disappears when the task ends."},
 	token: {severity: inspect.SeverityError, says: "The token counter isn't a number, or is lower than a token in use, so tokens would repeat.",
 		cure: "Repair raises it if it's a number. Otherwise, set it to a number above every token in use.", cured: "It was raised to the highest token in use."},
-	leftover: {severity: inspect.SeverityError, says: "Data of a worker that no longer exists is left over.",
-		cure: "Repair removes it.", cured: "It was removed."},
-	noTTL: {severity: inspect.SeverityError, says: "A key has no TTL and should have one, or has one and shouldn't.",
-		cure: "Repair corrects it.", cured: "It was corrected."},
-	added: {severity: inspect.SeverityError, says: "The payload of an added task is gone, or an item of the stream isn't an added task.",
-		cure: "Repair drops a task whose payload is gone. Other items run as plain tasks; find out what writes to this key.", cured: "It was dropped."},
-	recurring: {severity: inspect.SeverityError, says: "Redis's record of a recurring task is invalid. %s",
-		cure: "Repair corrects it; a peer that has the schedule writes it again.", cured: "It was corrected; a peer that has the schedule writes it again."},
-	result: {severity: inspect.SeverityError, says: "The record of how a task ended can't be read, so Result and Wait don't find it.",
-		cure: "Repair removes it. Find out what writes to this key.", cured: "It was removed. Find out what writes to this key."},
-	stale: {severity: inspect.SeverityNotice, patience: true, says: "A record of task ages is left from a list that is now empty. It has no effect.",
-		cure: "Repair removes it.", cured: "It was removed."},
-	ledger: {severity: inspect.SeverityNotice, says: "Crashes are counted for tasks that are gone.",
-		cure: "Repair removes the counts.", cured: "The counts were removed."},
 	dead: {severity: inspect.SeverityWarning, patience: true, says: "A worker's lease has expired, or ends too late because Redis's clock was ahead, and no other worker has returned its tasks.",
 		cure: "Start a peer, or run Repair to evict the worker.", cured: "The worker was evicted, and its tasks returned to the front of the queue."},
-	unfinished: {severity: inspect.SeverityWarning, patience: true, says: "A worker is gone, and its tasks have not all been returned.",
-		cure: "Start a peer that serves the queue, or run Repair.", cured: "Its tasks were returned to the front of the queue."},
+	recurring: {severity: inspect.SeverityError, says: "Redis's clock was ahead when a recurring task was last asserted or started, so it doesn't run, or never ends.",
+		cure: "Repair corrects it; a peer that has the schedule writes it again.", cured: "It was corrected; a peer that has the schedule writes it again."},
+	disagree: {severity: inspect.SeverityError, says: "Keys of the queue disagree: %s.",
+		cure: "Find out what writes to them, or whether Redis lost writes. If a task is affected, remove or cancel it, and enqueue it again."},
 	unserved: {severity: inspect.SeverityWarning, patience: true, says: "Tasks are waiting (%s), and no worker serves this queue.",
 		cure: "Start a peer that handles it."},
 	paused: {severity: inspect.SeverityNotice, patience: true, says: "The queue is paused, and tasks are waiting (%s).",

@@ -1,11 +1,10 @@
-// Package doctor checks the keys of a fleet, repairs what it can, and explains why a task doesn't
+// Package doctor checks the keys of a fleet, repairs what keeps tasks from starting, and explains why a task doesn't
 // run. It reads rows from the store and returns rows; functions without Redis interpret them.
 package doctor
 
 import (
 	"context"
 	"fmt"
-	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
@@ -22,7 +21,6 @@ type Config struct {
 	Nodes  func(ctx context.Context) ([]store.Node, error) // nodes of a cluster; nil for a single server
 	Lease  time.Duration                                   // after which suspicious things are checked again
 	Beat   time.Duration                                   // between two heartbeats of a peer
-	Nonces time.Duration                                   // lifetime of nonces' marks
 	Repair bool
 	Prefix string // as shown in the report
 	Limits inspect.CheckOptions
@@ -38,13 +36,10 @@ type checkup struct {
 
 	nodes []store.Node
 	lost  map[string]bool // nodes that don't answer
-	seed  maphash.Seed
-	seen  map[uint64]bool // hashes of key names, in a cluster
 	last  []doubt         // doubts that don't need their own lease
 
 	exams   map[store.Keys]*exam
 	present map[string]bool          // workers that are registered
-	members map[string]bool          // of any queue
 	known   map[string]time.Duration // leases by worker
 	doubts  []doubt
 	said    map[string]bool // findings, to avoid duplicates
@@ -59,7 +54,6 @@ type exam struct {
 	node      string          // where it was found
 	lost      bool            // it can't be examined
 	now       int64           // ms, by that server's clock, when its check began
-	used      bool            // tasks wait or run, or a worker serves it
 	processes map[string]bool // attempts with a list, until their holder is found
 	holders   map[string]bool // workers that may hold something
 	retries   int             // tasks that wait for a retry
@@ -78,10 +72,10 @@ type doubt func() error
 func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, returned int, err error) {
 	c := &checkup{
 		Config: config, ctx: ctx, report: inspect.CheckReport{Repair: config.Repair, Prefix: config.Prefix},
-		exams: map[store.Keys]*exam{}, present: map[string]bool{}, members: map[string]bool{}, said: map[string]bool{},
-		known: map[string]time.Duration{}, lost: map[string]bool{}, seed: maphash.MakeSeed(), seen: map[uint64]bool{},
+		exams: map[store.Keys]*exam{}, present: map[string]bool{}, said: map[string]bool{},
+		known: map[string]time.Duration{}, lost: map[string]bool{},
 	}
-	for _, part := range []func() error{c.servers, c.walk, c.queues, c.lists, c.again} {
+	for _, part := range []func() error{c.servers, c.walk, c.queues, c.peers, c.again} {
 		if err = part(); err != nil {
 			break
 		}
@@ -95,16 +89,10 @@ func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, return
 	return &c.report, c.returned, err
 }
 
-// walk reads the names of all keys, on each node that has some. In a cluster, it reads them twice:
-// a slot may have moved from a node that was yet to be read to one that had been read. Slot owners
-// don't show whether that's necessary: keys move before their slot does, and nodes learn of it
-// later.
+// walk reads the names of all keys, on each node that has some. It misses a slot that moves from a node
+// that is yet to be read to one that has been read.
 func (c *checkup) walk() error {
-	nodes := c.nodes
-	if c.inCluster() {
-		nodes = slices.Concat(nodes, nodes)
-	}
-	for _, n := range nodes {
+	for _, n := range c.nodes {
 		if n.Replica || c.lost[n.Name] {
 			continue
 		}
@@ -127,11 +115,8 @@ func (c *checkup) through(n store.Node) error {
 			return err
 		}
 		some := map[store.Keys]map[store.What][]string{}
-		var marks []store.Key
 		for _, f := range page {
 			switch {
-			case !c.isNew(f.Name):
-				continue
 			case !f.Ours:
 				c.found(inspect.Finding{Kind: unknown, Severity: inspect.SeverityNotice, Key: words.Clip(f.Name),
 					Text: "worqr uses no key with this name. Find out which program wrote it, and give that program another prefix."})
@@ -145,9 +130,6 @@ func (c *checkup) through(n store.Node) error {
 			if f.Key.Queue != nil {
 				c.exam(f.Key).node = n.Name
 			}
-			if f.Key.Kind == "once" {
-				marks = append(marks, f.Key)
-			}
 		}
 		for q, of := range some {
 			e := c.exams[q]
@@ -159,9 +141,6 @@ func (c *checkup) through(n store.Node) error {
 					return err
 				}
 			}
-		}
-		if err := c.nonces(marks); err != nil {
-			return err
 		}
 	}
 	return nil
@@ -179,10 +158,6 @@ func (c *checkup) note(k store.Key, some map[store.Keys]map[store.What][]string)
 		some[*k.Queue] = map[store.What][]string{}
 	}
 	switch k.Kind {
-	case "queues", "contents", "workers", "process", "working":
-		e.used = true
-	}
-	switch k.Kind {
 	case "process":
 		e.processes[k.Part] = true
 	case "working":
@@ -195,7 +170,7 @@ func (c *checkup) note(k store.Key, some map[store.Keys]map[store.What][]string)
 
 // judgedByName lists the kinds of keys that are checked one by one, as they are found.
 var judgedByName = map[string]store.What{
-	"keyed": store.CheckEntries, "cancel": store.CheckRecords, "recurrence": store.CheckRecurring, "result": store.CheckResults,
+	"keyed": store.CheckEntries, "recurrence": store.CheckRecurring,
 }
 
 func (c *checkup) exam(k store.Key) *exam {
@@ -231,15 +206,6 @@ func (c *checkup) foreign(k store.Key, is string) {
 		f.Key = c.Space.Workers()
 	}
 	c.found(f)
-}
-
-// nonces reports marks of nonces that would stay forever.
-func (c *checkup) nonces(marks []store.Key) error {
-	endless, err := store.Endless(c.ctx, c.Runner, marks, c.Repair, c.Nonces)
-	for _, k := range endless {
-		c.found(diagnoses[noTTL].finding(noTTL, c.exam(k).id, k.Queue.Once(veil(k.Kind, k.Part)), "", "", c.Repair))
-	}
-	return err
 }
 
 func (c *checkup) queues() error {

@@ -184,6 +184,45 @@ func (all *findings) failures(v *vitals, q store.Keys, limits inspect.CheckOptio
 	all.add(failed, against(limits.MaxFailed != 0), q.Schedule(), fmt.Sprintf("%s failed for good%s. %s", words.Several(v.failed, "task"), when, cure))
 }
 
+// leases reports that members of a queue have different leases: either each judges the others by
+// its own lease, or two services share a queue by accident.
+func (c *checkup) leases(e *exam) error {
+	if !c.isWhole() {
+		return nil // the leases there can't be read
+	}
+	for ids := range slices.Chunk(e.members, perCall) {
+		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, known := c.known[id]; return known })
+		leases, err := store.Leases(c.ctx, c.Runner, c.Space, ids)
+		if err != nil {
+			return err
+		}
+		for i, id := range ids {
+			c.known[id] = leases[i] // 0 if unknown
+		}
+	}
+	var first string
+	for _, id := range e.members {
+		switch lease := c.known[id]; {
+		case lease == 0:
+		case first == "":
+			first = id
+		case lease != c.known[first]:
+			c.found(inspect.Finding{Kind: leases, Severity: inspect.SeverityWarning, Queue: e.id, Key: e.keys.Workers(), Subject: words.Clip(id),
+				Text: fmt.Sprintf("This worker's lease is %v, and worker %s has %v. Give all workers of a queue the same lease. If they belong to two services, give each its own prefix.", lease, words.Clip(first), c.known[first])})
+			return nil
+		}
+	}
+	return nil
+}
+
+// peers checks the registrations.
+func (c *checkup) peers() error {
+	if !c.isWhole() {
+		return nil // some can't be read
+	}
+	return c.passOver(nil, c.stuckHandlers())
+}
+
 // stuckHandlers reports peers with handlers that don't return although their context has ended.
 // Their tasks have ended without them, but they still use the peer's resources.
 func (c *checkup) stuckHandlers() error {

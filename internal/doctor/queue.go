@@ -25,8 +25,8 @@ func (c *checkup) queue(e *exam) (err error) {
 	if err := c.held(e); err != nil {
 		return err
 	}
-	for _, what := range []store.What{store.CheckIdle, store.CheckRounds, store.CheckRunning, store.CheckScheduled, store.CheckAdded, store.CheckContents,
-		store.CheckCanceled, store.CheckHolding, store.CheckStopping, store.CheckRecurring} {
+	for _, what := range []store.What{store.CheckIdle, store.CheckRunning, store.CheckScheduled, store.CheckAdded, store.CheckContents,
+		store.CheckCanceled, store.CheckHolding, store.CheckRecurring} {
 		for names, err := range store.Names(c.ctx, c.Runner, e.keys, what) {
 			if err == nil && what == store.CheckScheduled && e.keys.IsFailed() {
 				err = c.failures(e, names)
@@ -56,7 +56,7 @@ func (c *checkup) holders(e *exam, what store.What) error {
 			return err
 		}
 		for i, name := range names {
-			e.holders[name], c.members[name] = true, true
+			e.holders[name] = true
 			if what == store.CheckMembers {
 				e.members = append(e.members, name)
 				names[i] = ":" + name
@@ -108,8 +108,8 @@ func (c *checkup) held(e *exam) error {
 // judge checks things of a queue, some at a time, and handles the flaws.
 func (c *checkup) judge(e *exam, what store.What, worker string, names []string) error {
 	most := perCall
-	if what == store.CheckProcesses || what == store.CheckCanceled {
-		most = max(1, perCall*perCall/max(perCall, len(e.holders))) // each is compared with all of them
+	if what == store.CheckProcesses {
+		most = max(1, perCall*perCall/max(perCall, len(e.holders))) // each is looked for at all of them
 	}
 	for len(names) > 0 {
 		v, err := store.Check(c.ctx, c.Runner, e.keys, what, worker, c.Repair, names[:min(most, len(names))])
@@ -176,8 +176,8 @@ func grown(before, now string) bool {
 
 func (c *checkup) conclude(e *exam, what store.What, worker string, f store.Flaw, d diagnosis) error {
 	kind := inspect.FindingKind(f.Kind)
-	if f.Mended && (kind == stray || kind == unfinished || kind == dead) {
-		err := c.goOn(e, f.Name, kind == dead)
+	if f.Mended && (what == store.CheckHolders && kind == orphan || kind == dead) {
+		err := c.goOn(e, f.Name, what == store.CheckMembers)
 		if err != nil && !store.IsWrongType(err) {
 			return err
 		}
@@ -212,32 +212,24 @@ func place(q store.Keys, what store.What, worker string, f store.Flaw) (key, sub
 	case store.CheckHeld, store.CheckTwice:
 		return q.Process(f.Name), worker
 	case store.CheckHolders:
-		switch kind {
-		case token:
+		if kind == token {
 			return q.Token(), f.Name
-		case cancel:
-			return q.Holders(), f.Name
 		}
 		return q.Working(f.Name), f.Name
 	case store.CheckEntries, store.CheckScheduled, store.CheckContents:
 		return q.Keyed(veil("keyed", f.Name)), ""
 	case store.CheckCanceled:
 		return q.Canceled(), veil("cancel", f.Name)
-	case store.CheckRecords:
-		return q.Cancel(veil("cancel", f.Name)), ""
 	case store.CheckRecurring:
-		if store.KeyOf(f.Name) == "" {
-			return q.Recurring(), veil("recurring", f.Name)
-		}
 		return q.Recurrence(veil("recurrence", f.Name)), ""
-	case store.CheckResults:
-		return q.Result(veil("result", f.Name)), ""
 	case store.CheckQueue:
-		key = map[inspect.FindingKind]string{token: q.Token(), ledger: q.Ledger(), paused: q.Paused()}[kind]
-		return cmp.Or(key, q.Ages()), ""
+		if kind == paused {
+			return q.Paused(), ""
+		}
+		return q.Token(), ""
 	}
 	return map[store.What]string{
-		store.CheckMembers: q.Workers(), store.CheckSuspects: q.Suspects(), store.CheckIdle: q.Idle(), store.CheckRounds: q.Rounds(),
-		store.CheckRunning: q.Entries(), store.CheckAdded: q.Added(), store.CheckHolding: q.Holders(), store.CheckStopping: q.Stopping(),
+		store.CheckMembers: q.Workers(), store.CheckSuspects: q.Suspects(), store.CheckIdle: q.Idle(),
+		store.CheckRunning: q.Entries(), store.CheckAdded: q.Added(), store.CheckHolding: q.Holders(),
 	}[what], f.Name
 }

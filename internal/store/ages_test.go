@@ -180,17 +180,3 @@ func TestForeignAges(t *testing.T) {
 		}
 	})
 }
-
-// Check removes stale notes if no worker is alive; otherwise beats do.
-func TestCheckAges(t *testing.T) {
-	dead := aged.with("workers", "")
-	run(t, []scenario{
-		{name: "of an empty list", seed: dead.with("queues", ""), steps: []when{
-			{call: checks(false, CheckQueue, "q"), want: "stale ages", state: dead.with("queues", "")},
-			{call: checks(true, CheckQueue, "q"), want: "stale ages mended", state: dead.with("queues", "", "ages", none)}}},
-		{name: "without a drift", seed: dead.with("ages", "(-5m=6)"), steps: []when{
-			{call: checks(true, CheckQueue, "q"), want: "stale ages mended, no-worker q 3", state: dead.with("ages", none)}}},
-		{name: "as they should be", seed: dead, steps: []when{{call: checks(true, CheckQueue, "q"), want: "no-worker q 3"}}},
-		{name: "a worker lives", seed: aged.with("queues", ""), steps: []when{{call: checks(true, CheckQueue, "q"), want: ""}}},
-	})
-}

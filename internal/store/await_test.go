@@ -66,9 +66,6 @@ func TestOrderInCluster(t *testing.T) {
 			}},
 		"a process ends":  {state{"stopping": mark, "process:p1": "[a]"}, state{"stopping": "", "process:p1": ""}, remembered},
 		"a worker leaves": {member.with("holders", "(w1=4)", "canceled", "(#a=5)"), state{"holders": "", "workers": ""}, remembered},
-		"a worker is evicted": {member, evicted, func(e *env, r Runner) bool {
-			return sure(Serves(e.ctx, r, slices.Values([]keys.Queue{e.q}), "w1"))(e.t) > 0
-		}},
 		"a holder is evicted": {member, evicted, func(e *env, r Runner) bool {
 			h := sure(ReadHolder(e.ctx, r, keys.NewSpace(e.prefix).InCluster(), e.q, "w1"))(e.t)
 			return h.Member || h.Suspect

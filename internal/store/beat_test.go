@@ -182,8 +182,5 @@ func TestClockWasAhead(t *testing.T) {
 			{call: judge, want: "expired-worker w2 mended", state: back}}},
 		{name: "check: nobody else serves the queue", seed: one.with("workers", "(w2="+year+")"), steps: []when{
 			{call: checks(false, CheckQueue, "q"), want: "no-worker q 1"}}},
-		{name: "check: the longest lease", seed: one.with("rounds", "{fence=2 lease=3600000 w2=1}"), steps: []when{{call: checks(true, CheckRounds, "lease", "fence", "w2")}}},
-		{name: "check: the longest lease of nobody", seed: state{"rounds": "{lease=3600000}", "token": "=2"}, steps: repair(CheckRounds, []string{"lease"}, "leftover lease",
-			nil, state{"token": "=3"})},
 	})
 }

@@ -11,11 +11,9 @@ import (
 type What string
 
 // The kinds of names, in order: processes with a list; processes that a worker holds, and those
-// that another one holds, too; workers that hold something, members, suspects, idle workers, workers
-// with rounds; fields of entries; ids of the stream; entries with a hash, in schedule, in contents;
-// names in the cancel log, and those with a record; members of holders and of
-// stopping; entries with a schedule, and with the record of a result; the queue,
-// by any name.
+// that another one holds, too; workers that hold something, members, suspects, idle workers, members of
+// holders; fields of entries; ids of the stream; entries with a hash, in schedule, in contents;
+// names in the cancel log; entries with a schedule; the queue, by any name.
 const (
 	CheckProcesses What = "process"
 	CheckHeld      What = "held"
@@ -24,18 +22,14 @@ const (
 	CheckMembers   What = "member" // deadline:worker; the deadline may be left out
 	CheckSuspects  What = "suspect"
 	CheckIdle      What = "idle"
-	CheckRounds    What = "round"
+	CheckHolding   What = "holder"
 	CheckRunning   What = "running"
 	CheckAdded     What = "added"
 	CheckEntries   What = "entry"
 	CheckScheduled What = "scheduled"
 	CheckContents  What = "content" // digest:entry
 	CheckCanceled  What = "canceled"
-	CheckRecords   What = "record"
-	CheckHolding   What = "holder"
-	CheckStopping  What = "stopping"
 	CheckRecurring What = "recurring"
-	CheckResults   What = "result"
 	CheckQueue     What = "queue"
 )
 
@@ -44,7 +38,7 @@ type Flaw struct {
 	Kind   string
 	Name   string
 	Mended bool
-	Detail string // the deadline of a dead member; how many tasks wait; which of two holders lost a process; what is wrong with a schedule
+	Detail string // the deadline of a dead member; how many tasks wait; what disagrees
 }
 
 // A Verdict is the result of a check.
@@ -55,10 +49,9 @@ type Verdict struct {
 }
 
 // Check examines names of a queue at one moment, and reports what is wrong with them; with mend it
-// repairs what can be repaired without losing a task. worker holds the processes, for CheckHeld and
-// CheckTwice. The work grows with the number of names and the bytes of their payloads; after too many
-// bytes, a call ends early. For a process without a holder, and for cancels, it also grows with the
-// number of workers.
+// returns tasks, evicts workers, lifts the token and corrects times. worker holds the processes, for CheckHeld and
+// CheckTwice. The work grows with the number of names and the bytes of the payloads returned; after too many
+// bytes, a call ends early. For a process without a holder, it also grows with the number of workers.
 func Check(ctx context.Context, r Runner, q keys.Queue, what What, worker string, mend bool, names []string) (Verdict, error) {
 	var v Verdict
 	a := check.ask(ctx, r, q, "mend", flag(mend), "what", string(what), "worker", worker, "name", names)

@@ -8,8 +8,6 @@ import (
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
-
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // contents returns the members of contents, in order.
@@ -18,28 +16,7 @@ func (e *env) contents() string {
 	return strings.Join(slices.Sorted(maps.Keys(sure(redis.StringMap(e.conn.Do("ZRANGE", e.q.Contents(), 0, -1, "WITHSCORES")))(e.t))), " ")
 }
 
-// A call of check ends when it has read a mebibyte, even of payloads whose digest it has.
-func TestCheckReadsAMebibyte(t *testing.T) {
-	t.Parallel()
-	for size, judged := range map[int]int{300 << 10: 4, 1 << 20: 1} {
-		payload := strings.Repeat("x", size)
-		for what, name := range map[What]string{CheckEntries: "", CheckContents: digest(payload) + ":"} {
-			e := newEnv(t, redistest.URL(), nil)
-			var names []string
-			for i := range 2 * judged {
-				entry := fmt.Sprint("k:", i)
-				e.must(Put(e.ctx, e.line, e.q, entry, Change{Payload: []byte(payload), When: Always}))
-				names = append(names, name+entry)
-			}
-			v, err := Check(e.ctx, e.doctor(), e.q, what, "", false, names)
-			if err != nil || v.Judged != judged || len(v.Flaws) > 0 {
-				t.Errorf("%s: %d of %d bytes were judged, not %d: %v, %v", what, v.Judged, size, judged, v.Flaws, err)
-			}
-		}
-	}
-}
-
-// It also ends when it has moved a mebibyte, or hashed one to move tasks.
+// A call of check ends when it has moved a mebibyte, or hashed one to move tasks.
 func TestMendingIsBounded(t *testing.T) {
 	t.Parallel()
 	large := strings.Repeat("x", 1<<20)

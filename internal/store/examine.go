@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"iter"
 	"slices"
@@ -59,6 +58,12 @@ func untyped[T any](of pager[T]) pager[T] {
 	}
 }
 
+// Alone fails if the server is a node of a cluster, which has only some of the keys.
+func Alone(ctx context.Context, r Runner, s Space) error {
+	_, err := r.One(ctx, redisconn.Command("EXISTS", s.Registry(), s.Workers(), s.Protocol()))
+	return err
+}
+
 // A Found is a key under the prefix.
 type Found struct {
 	Name string
@@ -94,39 +99,16 @@ func Keyspace(ctx context.Context, at, r Runner, s Space) iter.Seq2[[]Found, err
 	}))
 }
 
-// Endless returns the marks of nonces that have no TTL. With mend, it sets one.
-func Endless(ctx context.Context, r Runner, marks []Key, mend bool, ttl time.Duration) (endless []Key, err error) {
-	pttl := func(k Key) redisconn.Call { return redisconn.Command("PTTL", k.Queue.Once(k.Part)) }
-	for i, reply := range doEach(ctx, r, marks, pttl) {
-		left, err := redis.Int64(reply.Value, reply.Err)
-		if err != nil {
-			return endless, err
-		}
-		if left != -1 {
-			continue
-		}
-		k := marks[i]
-		if mend {
-			if _, err := r.One(ctx, redisconn.Command("PEXPIRE", k.Queue.Once(k.Part), ttl.Milliseconds())); err != nil {
-				return endless, err
-			}
-		}
-		endless = append(endless, k)
-	}
-	return endless, nil
-}
-
 // Names yields the names that a check examines, page by page and each once, and none if the key has another type.
 func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string, error] {
 	if what == CheckAdded {
 		return pages(ctx, untyped(doubtful(r, q)))
 	}
-	command, key := "HSCAN", map[What]string{CheckRounds: q.Rounds(), CheckRunning: q.Entries()}[what]
-	if key == "" {
+	command, key := "HSCAN", q.Entries()
+	if what != CheckRunning {
 		command, key = "ZSCAN", map[What]string{
 			CheckMembers: q.Workers(), CheckSuspects: q.Suspects(), CheckIdle: q.Idle(), CheckScheduled: q.Schedule(),
-			CheckContents: q.Contents(), CheckCanceled: q.Canceled(), CheckHolding: q.Holders(), CheckStopping: q.Stopping(),
-			CheckRecurring: q.Recurring(),
+			CheckContents: q.Contents(), CheckCanceled: q.Canceled(), CheckHolding: q.Holders(), CheckRecurring: q.Recurring(),
 		}[what]
 	}
 	return pages(ctx, filter(names(untyped(scan(r, command, key))), sieve{}.passes))
@@ -247,97 +229,6 @@ func Leases(ctx context.Context, r Runner, s Space, ids []string) ([]time.Durati
 		leases[i] = time.Duration(ms) * time.Millisecond
 	}
 	return leases, nil
-}
-
-// Missing returns which of the names aren't in the registry. The registry may be large, so Missing
-// asks about each name instead of reading it.
-func Missing(ctx context.Context, r Runner, s Space, names []string) ([]string, error) {
-	return absent(ctx, r, s.Registry(), names)
-}
-
-// MissingWorkers returns which of the workers aren't on the list of peers.
-func MissingWorkers(ctx context.Context, r Runner, s Space, ids []string) ([]string, error) {
-	return absent(ctx, r, s.Workers(), ids)
-}
-
-func absent(ctx context.Context, r Runner, set string, names []string) (absent []string, err error) {
-	_, err = sum(ctx, given(names), func(some []string) (int, error) {
-		calls := make([]redisconn.Call, len(some))
-		for i, name := range some {
-			calls[i] = redisconn.Command("SISMEMBER", set, name)
-		}
-		known, err := asks(ctx, r, calls...)
-		for i, n := range known {
-			if n == 0 {
-				absent = append(absent, some[i])
-			}
-		}
-		return 0, err
-	})
-	return absent, err
-}
-
-// IsUnlisted reports whether a queue is in use and not in the registry.
-func IsUnlisted(ctx context.Context, r Runner, s Space, q Keys, name string) (bool, error) {
-	n, err := asks(ctx, r, redisconn.Command("SISMEMBER", s.Registry(), name),
-		redisconn.Command("EXISTS", q.Waiting(), q.Added(), q.Contents(), q.Entries(), q.Workers(), q.Suspects()))
-	return err == nil && n[0] == 0 && n[1] > 0, err
-}
-
-// Listing reports whether a worker is on the list of peers, and whether it's registered.
-func Listing(ctx context.Context, r Runner, s Space, worker string) (listed, there bool, err error) {
-	n, err := asks(ctx, r, redisconn.Command("SISMEMBER", s.Workers(), worker), redisconn.Command("EXISTS", s.Worker(worker)))
-	return n[0] == 1, n[1] == 1, err
-}
-
-// Relist puts a worker on the list of peers.
-func Relist(ctx context.Context, r Runner, s Space, worker string) error {
-	_, err := r.One(ctx, redisconn.Command("SADD", s.Workers(), worker))
-	return err
-}
-
-// Serves returns on how many queues a worker is a member or a suspect. It asks in this order, since
-// an evicted member becomes a suspect.
-func Serves(ctx context.Context, r Runner, of iter.Seq[Keys], worker string) (queues int, err error) {
-	var members, suspects []redisconn.Call
-	scattered := false
-	for q := range of {
-		members = append(members, redisconn.Command("ZSCORE", q.Workers(), worker))
-		suspects = append(suspects, redisconn.Command("ZSCORE", q.Suspects(), worker))
-		scattered = scattered || q.Scattered()
-	}
-	for _, reply := range inOrder(ctx, r, scattered, members, suspects) {
-		if reply.Err != nil && !IsWrongType(reply.Err) {
-			return 0, reply.Err
-		}
-		if reply.Err == nil && reply.Value != nil {
-			queues++
-		}
-	}
-	return queues, nil
-}
-
-// Deadline returns when the lease of a worker on a queue expires; 0 if it isn't a member.
-func Deadline(ctx context.Context, r Runner, q Keys, worker string) (int64, error) {
-	n, err := asks(ctx, r, redisconn.Command("ZSCORE", q.Workers(), worker))
-	return n[0], err
-}
-
-// RegisteredFor reads the queues in a worker's registration, and whether it has no TTL. It returns
-// no queues if the registration is gone or can't be read.
-func RegisteredFor(ctx context.Context, r Runner, s Space, worker string) (names []string, endless bool, err error) {
-	text, err := redis.String(r.One(ctx, redisconn.Command("HGET", s.Worker(worker), "queues")))
-	if err != nil && !errors.Is(err, redis.ErrNil) && !IsWrongType(err) {
-		return nil, false, err
-	}
-	if json.Unmarshal([]byte(text), &names) != nil || len(names) == 0 {
-		return nil, false, nil
-	}
-	ttl, err := asks(ctx, r, redisconn.Command("PTTL", s.Worker(worker)))
-	if err != nil {
-		return nil, false, err
-	}
-	return names, ttl[0] == -1, nil
 }
 
 // A Holder describes a worker that holds tasks of a queue.

@@ -148,11 +148,6 @@ func PruneSome(ctx context.Context, r Runner, s keys.Space) error {
 	return Delist(ctx, r, s, some)
 }
 
-// Roster yields the peers on the list, registered or not.
-func Roster(ctx context.Context, r Runner, s keys.Space) iter.Seq2[string, error] {
-	return rows(ctx, func() pager[string] { return members(r, s.Workers()) })
-}
-
 // Unknown reports whether the queue has neither keys nor a name in the
 // registry, as far as the user may read that.
 func Unknown(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) (bool, error) {
