@@ -12,8 +12,8 @@ import (
 // call aside, so they run no user code, don't block, and may be called under any lock.
 type Caller struct {
 	worqrtrace.Trace
-	Tasks    bool // Started or Ended does something
-	Enqueues bool // Enqueued does something
+	Tasks    bool // the user set Started or Ended
+	Enqueues bool // the user set Enqueued
 
 	calls logs.Calls
 }
