@@ -1,12 +1,22 @@
 package doctor
 
 import (
+	"context"
+	"log/slog"
+	"os"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
+
+func TestMain(m *testing.M) { os.Exit(redistest.MainOfMany(m.Run)) }
 
 // TestCluster checks findings about nodes and their cluster.
 func TestCluster(t *testing.T) {
@@ -57,6 +67,40 @@ func TestCluster(t *testing.T) {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
+}
+
+// A queue that moves to a node that was read already, so that no node shows its keys, is examined
+// because it's registered. So is its failed queue.
+func TestClusterMissedKeys(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	c := redistest.StartCluster(t, 2, 0)
+	servers, err := store.Open(c.URL(), store.Access{})
+	is.NoErr(err)
+	lines := store.NewLines(servers, store.Lanes, logs.New(slog.New(slog.DiscardHandler)), 5*time.Second, time.Second)
+	t.Cleanup(lines.Close)
+	space := store.SpaceAt(servers, "p")
+	conn := c.Dial(t)
+	for _, q := range []store.Keys{space.Queue("a"), space.Queue("a").Failed()} {
+		redistest.Do(t, conn, "SET", q.Paused(), 1)
+		redistest.Do(t, conn, "LPUSH", q.Waiting(), "x")
+	}
+	redistest.Do(t, conn, "SADD", space.Registry(), "a", "unused")
+	owner := c.Owner(t, c.Slot(t, "{a}"))
+	others := func(ctx context.Context) ([]store.Node, error) {
+		all, err := lines.Nodes(ctx)
+		return slices.DeleteFunc(all, func(n store.Node) bool { return n.Name == owner.Addr() }), err
+	}
+	r, _, err := Examine(t.Context(), Config{Runner: lines.Calls, Space: space, Nodes: others, Lease: time.Millisecond, Beat: time.Second})
+	is.NoErr(err)
+	is.Equal(r.Queues, 1)
+	var found []string
+	for _, f := range r.Findings {
+		if f.Kind == paused {
+			found = append(found, f.Queue)
+		}
+	}
+	is.Equal(found, []string{"a", "a (failed)"})
 }
 
 // A long list of nodes is cut off.

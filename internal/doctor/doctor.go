@@ -75,7 +75,7 @@ func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, return
 		exams: map[store.Keys]*exam{}, present: map[string]bool{}, said: map[string]bool{},
 		known: map[string]time.Duration{}, lost: map[string]bool{},
 	}
-	for _, part := range []func() error{c.servers, c.walk, c.queues, c.peers, c.again} {
+	for _, part := range []func() error{c.servers, c.walk, c.registered, c.queues, c.peers, c.again} {
 		if err = part(); err != nil {
 			break
 		}
@@ -89,8 +89,8 @@ func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, return
 	return &c.report, c.returned, err
 }
 
-// walk reads the names of all keys, on each node that has some. It misses a slot that moves from a node
-// that is yet to be read to one that has been read.
+// walk reads the names of all keys, on each node that has some. It misses keys that move from a node
+// that is yet to be read to one that has been read; registered adds their queues.
 func (c *checkup) walk() error {
 	for _, n := range c.nodes {
 		if n.Replica || c.lost[n.Name] {
@@ -103,6 +103,32 @@ func (c *checkup) walk() error {
 		}
 		if err != nil {
 			return err
+		}
+	}
+	return nil
+}
+
+// registered adds queues whose keys the walk has missed, as it may while slots move.
+func (c *checkup) registered() error {
+	if !c.inCluster() || !c.isWhole() {
+		return nil
+	}
+	for name, err := range store.Queues(c.ctx, c.Runner, c.Space) {
+		if store.IsWrongType(err) {
+			return nil // that was reported
+		}
+		if err != nil {
+			return c.passOver(nil, err)
+		}
+		for _, q := range []store.Keys{c.Space.Queue(name), c.Space.Queue(name).Failed()} {
+			if c.exams[q] != nil {
+				continue
+			}
+			if used, err := store.InUse(c.ctx, c.Runner, q); err != nil {
+				return c.passOver(nil, err)
+			} else if used {
+				c.exam(store.Key{Queue: &q, Name: name})
+			}
 		}
 	}
 	return nil

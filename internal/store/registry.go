@@ -19,13 +19,26 @@ func List(ctx context.Context, r Runner, s keys.Space, queues ...string) error {
 	return failure(doEach(ctx, r, queues, list))
 }
 
+// use returns the keys of which one exists while a queue is in use.
+func use(q keys.Queue) []string {
+	return []string{q.Waiting(), q.Added(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Paused(), q.Recurring()}
+}
+
+// InUse reports whether a queue, or a failed queue, has tasks, workers or recurring tasks, or is paused.
+// It asks for key after key, so that it's answered even if the queue's slot is moving.
+func InUse(ctx context.Context, r Runner, q keys.Queue) (bool, error) {
+	for _, reply := range doEach(ctx, r, use(q), func(key string) redisconn.Call { return redisconn.Command("EXISTS", key) }) {
+		if n, err := redis.Int(reply.Value, reply.Err); err != nil || n > 0 {
+			return n > 0, err
+		}
+	}
+	return false, nil
+}
+
 // Unlist removes a queue's name from the registry, unless one of its tasks waits, runs or has
 // failed, a worker serves it, it has recurring tasks, or it is paused. It may be repeated.
 func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) error {
-	var used []string
-	for _, of := range []keys.Queue{q, q.Failed()} {
-		used = append(used, of.Waiting(), of.Added(), of.Contents(), of.Entries(), of.Workers(), of.Suspects(), of.Paused(), of.Recurring())
-	}
+	used := slices.Concat(use(q), use(q.Failed()))
 	if s.Scattered() {
 		return unlistApart(ctx, r, s, used, name)
 	}
