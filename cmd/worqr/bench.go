@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math/rand/v2"
 	"sync/atomic"
 	"time"
 
@@ -46,21 +47,20 @@ type benchRow struct {
 
 // Run measures, and cleans up.
 func (c *benchCommand) Run(ctx context.Context, con *console) (err error) {
-	b, err := openBroker(c.Redis)
-	if err != nil {
-		return err
-	}
-	if err := b.sweeps(ctx); err != nil {
+	prefix := fmt.Sprintf("worqr-bench-%08x", rand.Uint32())
+	if err := erase(ctx, c.Redis, prefix); err != nil {
 		return fmt.Errorf("the keys could not be removed at the end: %w", err)
 	}
-	p, err := worqr.Open(c.Redis, &worqr.Options{Prefix: b.prefix, Logger: slog.New(slog.DiscardHandler)})
+	p, err := worqr.Open(c.Redis, &worqr.Options{Prefix: prefix, Logger: slog.New(slog.DiscardHandler)})
 	if err != nil {
 		return err
 	}
 	defer func() {
-		_ = p.Close() // Run has closed it
-		if cleaned := b.clean(); err == nil {
-			err = cleaned
+		_ = p.Close()                                                          // Run has closed it
+		ctx, stop := context.WithTimeout(context.WithoutCancel(ctx), patience) // also after Ctrl-C
+		defer stop()
+		if failed := erase(ctx, c.Redis, prefix); failed != nil && err == nil {
+			err = fmt.Errorf("remove the keys %s:*: %w", prefix, failed)
 		}
 	}()
 	row, err := c.measure(ctx, con, p)

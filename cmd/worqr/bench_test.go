@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/worqr/worqr/internal/redistest"
@@ -23,4 +24,16 @@ func TestBench(t *testing.T) {
 	out, status = command(t, "", "bench", "--redis", server.URL(), "--tasks", "0")
 	is.Equal(status, exitFailed)
 	is.True(out != "")
+}
+
+// A user with the rules in docs/security.md may use one prefix, but not the benchmark's. It reports a missing
+// permission before it measures anything, even if only the one to clean up is missing.
+func TestBenchAsWorker(t *testing.T) {
+	is := redistest.Parallel(t)
+	server, c := redistest.StartAndDial(t)
+	redistest.Do(t, c, "ACL", "SETUSER", "untidy", "on", ">SECRET", "~*", "&*", "+@all", "-scan")
+	out, status := command(t, "", "bench", "--redis", "redis://untidy:SECRET@"+server.Addr())
+	is.Equal(status, exitFailed)
+	is.True(strings.Contains(out, "the keys could not be removed at the end"))
+	is.Equal(len(redistest.Keys(t, c, "*")), 0)
 }

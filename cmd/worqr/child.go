@@ -17,6 +17,7 @@ import (
 // once more.
 type child struct {
 	number int
+	worker string // its id
 	cmd    *exec.Cmd
 	in     io.Closer    // closed to make it leave
 	said   bytes.Buffer // its standard error; read it only after exited
@@ -24,20 +25,15 @@ type child struct {
 	ending atomic.Bool // it is expected to end
 }
 
-// patience is how long a child may take to drain and leave.
-const patience = 8 * time.Second
-
 // spawn starts a child. It passes the child's reports to hear, from one
 // goroutine, and calls failed if the child ends unexpectedly.
-func spawn(number int, as peerCommand, hear func(*child, report), failed func(error)) (*child, error) {
+func spawn(number int, url string, lease time.Duration, hear func(*child, report), failed func(error)) (*child, error) {
 	program, err := os.Executable()
 	if err != nil {
 		return nil, fmt.Errorf("start a peer: %w", err)
 	}
 	c := &child{number: number, exited: make(chan struct{})}
-	c.cmd = exec.Command(program, "peer", "--prefix", as.Prefix, "--name", c.name(),
-		"--lease", as.Lease.String(), "--pause", as.Pause.String(), "--address", as.Address)
-	c.cmd.Env = append(os.Environ(), "REDIS_URL="+as.Redis)
+	c.cmd = exec.Command(program, "peer", "--redis", url, "--name", c.name(), "--lease", lease.String())
 	c.cmd.Stderr = &c.said
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start a peer: %w", err)
@@ -60,9 +56,7 @@ func spawn(number int, as peerCommand, hear func(*child, report), failed func(er
 	return c, nil
 }
 
-func (c *child) name() string { return peerName(c.number) }
-
-func peerName(number int) string { return fmt.Sprintf("peer %d", number) }
+func (c *child) name() string { return fmt.Sprintf("peer %d", c.number) }
 
 // listen reads the child's reports, and waits for its end.
 func (c *child) listen(out io.Reader, hear func(*child, report)) error {

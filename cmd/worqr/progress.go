@@ -19,6 +19,9 @@ type progress struct {
 	next  time.Time
 }
 
+// clear clears the rest of a line.
+const clear = "\x1b[K"
+
 // redraw is the interval between updates.
 const redraw = 100 * time.Millisecond
 

@@ -3,9 +3,11 @@ package main
 import (
 	"context"
 	"errors"
+	"net/url"
 	"time"
 
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
+	"github.com/worqr/worqr/internal/redisconn"
 )
 
 type topCommand struct {
@@ -73,4 +75,19 @@ func (s *shown) Resume(ctx context.Context, queue string) error { return s.Queue
 
 func (s *shown) Requeue(ctx context.Context, queue string) (int, error) {
 	return s.Queue(queue).RequeueAllFailed(ctx)
+}
+
+// addressOf returns the address in a URL, without the user: a name alone is a password.
+func addressOf(given string) (string, error) {
+	if u, err := redisconn.ParseURL(given); err == nil && u.Kind != redisconn.Single {
+		return u.Address(), nil // parsing it as the URL of one host fails
+	}
+	u, err := url.Parse(given)
+	switch {
+	case err != nil:
+		return "", errors.New("the URL of Redis can't be parsed") // the error would show a password
+	case u.Scheme == "unix":
+		return "unix://" + u.EscapedPath(), nil
+	}
+	return u.Scheme + "://" + u.Host, nil
 }

@@ -12,7 +12,6 @@ import (
 	"github.com/creack/pty"
 
 	"github.com/worqr/worqr/internal/peertest"
-	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A screenful is what a program has drawn on its terminal.
@@ -96,24 +95,6 @@ func TestTop(t *testing.T) {
 	s.is.True(peertest.Stats(t, s.peer.Queue("emails")).Paused)
 	v.press("q")
 	v.awaits("\x1b[?1049l")
-}
-
-// The demo draws its story, restores the terminal, and prints the story again.
-func TestDemoOnTerminal(t *testing.T) {
-	s := newShell(t)
-	c := s.program("demo", "--seconds", "5")
-	c.Env = append(c.Env, "REDIS_URL="+redistest.URL()) // with a user who may use any prefix
-	v := s.attached(c)
-	v.awaits(enter)
-	for _, text := range []string{"worqr demo", "peer 3", "works", "killed", "starts again", "is canceled"} {
-		v.awaits(text)
-	}
-	v.awaits(leave)
-	v.awaits("  lost")
-	drawn := escapes.ReplaceAllString(v.drawn(), "")
-	_, after, _ := strings.Cut(v.drawn(), leave)
-	s.is.True(strings.Contains(escapes.ReplaceAllString(after, ""), "is killed while it holds"))
-	s.is.True(strings.Contains(drawn, "     0  lost"))
 }
 
 // While tasks are typed, their number is shown.

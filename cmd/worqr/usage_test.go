@@ -46,7 +46,7 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"check", "--repair"}, "--lease"}, // with a shorter one, live workers may be evicted
 		{[]string{"check", "--prefix", canary + "{"}, "the value of --prefix is not valid"},
 		{[]string{"demo", "--seconds", canary}, "the value of --seconds is not valid"},
-		{[]string{"demo", "--redis", url + "%zz"}, "can't be parsed"},
+		{[]string{"bench", "--redis", url + "%zz"}, "the host is invalid"},
 		{[]string{"queus"}, "where a command was expected; did you mean queues? See worqr --help"},
 		{[]string{"queus", canary}, "did you mean queues?"},
 		{[]string{"pauze"}, "did you mean pause?"},
@@ -91,18 +91,18 @@ func TestArgumentsAreSecret(t *testing.T) {
 	}
 }
 
-// The demo prints where its Redis is, but not the login.
-func TestPlace(t *testing.T) {
+// Top shows where its Redis is, but not the login.
+func TestAddress(t *testing.T) {
 	is := redistest.Parallel(t)
 	for given, want := range map[string]string{
-		"redis://" + canary + "@host":                  "Redis at redis://host",
-		"redis://" + canary + "@host:6379/2":           "Redis at redis://host:6379",
-		"rediss://ann:" + canary + "@host?x=" + canary: "Redis at rediss://host",
-		"redis+sentinel://" + canary + "@a,b:1/main":   "Redis at a:26379,b:1/main",
-		"redis+cluster://" + canary + "@a,b:2":         "Redis at a:6379,b:2",
-		"unix://" + canary + "@/run/redis.sock?db=1":   "Redis at unix:///run/redis.sock",
+		"redis://" + canary + "@host":                  "redis://host",
+		"redis://" + canary + "@host:6379/2":           "redis://host:6379",
+		"rediss://ann:" + canary + "@host?x=" + canary: "rediss://host",
+		"redis+sentinel://" + canary + "@a,b:1/main":   "a:26379,b:1/main",
+		"redis+cluster://" + canary + "@a,b:2":         "a:6379,b:2",
+		"unix://" + canary + "@/run/redis.sock?db=1":   "unix:///run/redis.sock",
 	} {
-		is.Equal(redistest.Sure(openBroker(given))(t).where, want)
+		is.Equal(redistest.Sure(addressOf(given))(t), want)
 	}
 }
 
@@ -221,7 +221,7 @@ func TestHostileServer(t *testing.T) {
 			_, _ = c.Write([]byte("-ERR " + strings.NewReplacer("\n", "", "\r", "").Replace(attack) + "\r\n"))
 		}
 	})
-	for _, args := range [][]string{{"explain", "q", "task"}, {"check"}, {"demo", "--plain"}} {
+	for _, args := range [][]string{{"explain", "q", "task"}, {"check"}, {"bench"}} {
 		var out bytes.Buffer
 		status := run(append(args, "--redis", door.URL()), strings.NewReader(""), &out, &out)
 		if status != exitFailed || acted(out.String()) || !strings.Contains(out.String(), "title") {
