@@ -90,9 +90,9 @@ func TestCheckFlags(t *testing.T) {
 	is := redistest.Parallel(t)
 	parse := func(args ...string) *checkCommand {
 		t.Helper()
-		var c cli
-		redistest.Sure(kong.Must(&c).Parse(append([]string{"check"}, args...)))(t)
-		return &c.Check
+		var c checkCommand
+		redistest.Sure(kong.Must(&c).Parse(args))(t)
+		return &c
 	}
 	is.Equal(parse().options(), &inspect.CheckOptions{})
 	is.Equal(parse("--max-waiting", "0").options(), &inspect.CheckOptions{MaxBacklog: -1})

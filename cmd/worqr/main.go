@@ -12,7 +12,6 @@ import (
 	"io"
 	"os"
 	"os/signal"
-	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -24,54 +23,6 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redisconn"
 )
-
-type cli struct {
-	Top       topCommand       `cmd:"" group:"look" help:"Watch queues and workers live, with rates; pause and requeue with a keystroke."`
-	Queues    queuesCommand    `cmd:"" group:"look" help:"List queues and their counts."`
-	Workers   workersCommand   `cmd:"" group:"look" help:"List workers, the running peers."`
-	Running   runningCommand   `cmd:"" group:"look" help:"List running tasks; --older 10m shows those that have run for longer."`
-	Waiting   waitingCommand   `cmd:"" group:"look" help:"List the waiting tasks of a queue."`
-	Scheduled scheduledCommand `cmd:"" group:"look" help:"List the schedule of a queue: tasks with a time, and retries."`
-	Recurring recurringCommand `cmd:"" group:"look" help:"List recurring tasks: their next times, and how the last ones ended."`
-	Failed    failedCommand    `cmd:"" group:"look" help:"List the failed tasks of a queue, by kind, reason, payload, header and time; requeue or delete what matches."`
-	Result    resultCommand    `cmd:"" group:"look" help:"Show how a task ended, and its result, if it was enqueued with --keep-result."`
-	Wait      waitCommand      `cmd:"" group:"look" help:"Wait until a task ends, and show its result."`
-	Stats     statsCommand     `cmd:"" group:"look" help:"Add up the counts of the fleet."`
-	Watch     watchCommand     `cmd:"" group:"look" help:"Print events as JSON lines."`
-	Explain   explainCommand   `cmd:"" group:"look" help:"Show where a task is and why it isn't running."`
-	Check     checkCommand     `cmd:"" group:"look" help:"Check a fleet's keys in Redis for damage, stuck tasks and risky settings. It's safe while the fleet is running."`
-
-	Enqueue    enqueueCommand    `cmd:"" group:"act" help:"Enqueue tasks: arguments, or lines of standard input."`
-	RunNow     runNowCommand     `cmd:"" group:"act" help:"Run a recurring task now."`
-	Cancel     cancelCommand     `cmd:"" group:"act" help:"Cancel a task wherever it is, and wait until it has stopped."`
-	Remove     removeCommand     `cmd:"" group:"act" help:"Remove waiting tasks by key."`
-	Requeue    requeueCommand    `cmd:"" group:"act" help:"Put failed tasks back into their queue."`
-	Pause      pauseCommand      `cmd:"" group:"act" help:"Keep tasks of queues from starting."`
-	Resume     resumeCommand     `cmd:"" group:"act" help:"End a pause."`
-	Drain      drainCommand      `cmd:"" group:"act" help:"Pause queues and wait until none of their tasks run."`
-	Delete     deleteCommand     `cmd:"" group:"act" help:"Delete all waiting tasks of a queue."`
-	FailWorker failWorkerCommand `cmd:"" group:"act" help:"Evict a worker and return its tasks."`
-	Sweep      sweepCommand      `cmd:"" group:"act" help:"Evict workers whose lease has expired, if no peer is left to do it."`
-
-	Work       workCommand       `cmd:"" group:"run" help:"Run a program for each task of a queue."`
-	Bench      benchCommand      `cmd:"" group:"run" help:"Measure worqr's throughput and latency on your Redis."`
-	Demo       demoCommand       `cmd:"" group:"run" help:"Watch three peers at work: one is killed, tasks fail, one is canceled, and nothing is lost."`
-	Serve      serveCommand      `cmd:"" group:"run" help:"Serve the dashboard."`
-	Completion completionCommand `cmd:"" group:"run" help:"Print the completion script for bash, zsh or fish."`
-	Version    versionCommand    `cmd:"" group:"run" help:"Print the version."`
-
-	ShowVersion kong.VersionFlag `name:"version" help:"Print the version, and exit."`
-
-	Complete completeCommand `cmd:"" hidden:"" help:"Answer a completion script."`
-	Peer     peerCommand     `cmd:"" hidden:"" help:"Be one of the demo's peers."`
-}
-
-// manual is the introduction in the command's help.
-const manual = `A peer-to-peer work queue on Redis: look at a fleet, act on it, and run tasks.
-
-The commands use the Redis at $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each command has its own --help. With --json, most print JSON, one object per line. Names, payloads and keys are taken byte for byte. Control characters in stored data are escaped.
-
-Exit status: 0: it worked and all is well; 1: the output says what is wrong, or there was nothing to do; 2: incorrect usage, or the command failed.`
 
 type versionCommand struct{ form }
 
@@ -155,21 +106,10 @@ func run(args []string, in io.Reader, out, errs io.Writer) int {
 
 // runUntil is run, interrupted by the end of ctx instead of a signal.
 func runUntil(ctx context.Context, args []string, in io.Reader, out, errs io.Writer) int {
-	parser := kong.Must(&cli{},
-		kong.Name("worqr"),
-		kong.Description(manual),
-		kong.ExplicitGroups([]kong.Group{{Key: "look", Title: "Look:"}, {Key: "act", Title: "Act:"}, {Key: "run", Title: "Run:"}}),
-		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.PostBuild(withDetails),
-		kong.Writers(out, errs),
-		kong.Vars{"version": "worqr " + worqr.Version},
-		kong.KindMapper(reflect.String, asGiven),
-		kong.KindMapper(reflect.Int, signed(0)),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), signed(time.Duration(0))))
 	if len(args) > 0 && args[0] == "help" {
 		args = append(slices.Clone(args[1:]), "--help")
 	}
-	command, err := parser.Parse(args)
+	command, err := newParser(kong.Writers(out, errs)).Parse(args)
 	if err != nil {
 		said, see := misuse(err, args), "; see"
 		if strings.HasSuffix(said, "?") {

@@ -1,0 +1,138 @@
+package main
+
+import (
+	"reflect"
+	"time"
+
+	"github.com/alecthomas/kong"
+
+	"github.com/worqr/worqr"
+)
+
+// An entry is a command in the list of commands.
+type entry struct {
+	group string // "" hides it
+	name  string
+	run   any    // has the flags and arguments
+	help  string // one line
+	more  string // below the usage, in its own help
+}
+
+// commands returns all commands, in the order of the help.
+func commands() []entry {
+	return []entry{
+		{"look", "top", &topCommand{}, "Watch queues and workers live, with rates; pause and requeue with a keystroke.",
+			"Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks (it asks first), s sorts, w enlarges the list of workers, ? shows help, q quits. IN/S is how many tasks arrive per second, counting retries; OUT/S how many start. In scripts, use \"worqr queues --json\" or \"worqr watch\"."},
+		{"look", "queues", &queuesCommand{}, "List queues and their counts.",
+			"OLDEST is how long the oldest waiting task has been due, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, even if there are no queues; 1 if a named one doesn't exist; and 2 if some can't be read: each of these has a row with the error, and the other rows are complete."},
+		{"look", "workers", &workersCommand{}, "List workers, the running peers.",
+			"Workers are the peers that are running; those that have been silent for more than two leases aren't shown. STUCK is how many handlers didn't return after their context ended."},
+		{"look", "running", &runningCommand{}, "List running tasks; --older 10m shows those that have run for longer.",
+			"Tasks that a worker has prefetched are shown, too. With --older, the exit status is 1 if any task has run for longer, and 0 otherwise. It is 2 if some queues can't be read: each of these has a row with the error, and the other rows are complete."},
+		{"look", "waiting", &waitingCommand{}, "List the waiting tasks of a queue.",
+			"Shows the payloads of all waiting tasks: first those that can start, in their order, then the schedule, which \"worqr scheduled\" shows with times and keys."},
+		{"look", "scheduled", &scheduledCommand{}, "List the schedule of a queue: tasks with a time, and retries.",
+			"The schedule has tasks with a time or a key, and those that wait for a retry, earliest first. A task whose key is running isn't shown."},
+		{"look", "recurring", &recurringCommand{}, "List recurring tasks: their next times, and how the last ones ended.",
+			"Schedules are defined in code, and exist while a peer with them runs; if no peer has a schedule anymore, its STATE says so, and it ends soon. LAST is how the last occurrence ended: finished, failed, crashed, canceled, skipped or lost. To start one now, use: worqr run-now. The exit status is 2 if some queues can't be read: each of these has a row with the error, and the other rows are complete."},
+		{"look", "failed", &failedCommand{}, "List the failed tasks of a queue, by kind, reason, payload, header and time; requeue or delete what matches.",
+			"Lists failed tasks that match all filters, newest first. Tasks are read page by page, so there may be any number of them. " +
+				"--requeue and --delete first count what matches, and ask for the name of the queue; tasks that fail meanwhile are left alone. Requeued tasks begin with no retries; one whose key has a waiting task stays. " +
+				"Listing exits with 0, or 1 if there is no such queue; --requeue and --delete exit with 1 if nothing matched, or some of the tasks stayed."},
+		{"look", "result", &resultCommand{}, "Show how a task ended, and its result, if it was enqueued with --keep-result.",
+			"The exit status is 0 if the task has finished, and 1 if it ended in another way or hasn't ended, or if its result wasn't kept or has expired."},
+		{"look", "wait", &waitCommand{}, "Wait until a task ends, and show its result.",
+			"Waits until the task with the key ends, even if Redis restarts. The exit status is 0 if it has finished, and 1 if it ended in another way, didn't end within --timeout, or has no kept result. " +
+				"A script can run a task on another machine this way: worqr wait emails \"$(worqr enqueue emails --keep-result 1h hello)\""},
+		{"look", "stats", &statsCommand{}, "Add up the counts of the fleet.",
+			"Workers is the number of registered peers of the whole fleet. The exit status is 0 if Redis answered, so this is also a cheap probe. It is 2 if a queue can't be read: the sums then leave it out."},
+		{"look", "watch", &watchCommand{}, "Print events as JSON lines.",
+			"Prints events as JSON lines. The kinds are: sync (comes first; no event is missed until the next one), work (count tasks were enqueued), done (a worker finished a task; retries and failures produce no event), cancel, delete and lost. " +
+				"While Redis can't be reached, the command says so and keeps trying. Events are sent, not stored: without watchers, they cost nothing."},
+		{"look", "explain", &explainCommand{}, "Show where a task is and why it isn't running.",
+			"The payload is not printed. Waiting tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key or --header. The exit status is 0 if there's a copy of the task, 1 if there's none, and 2 if the command failed."},
+		{"look", "check", &checkCommand{}, "Check a fleet's keys in Redis for damage, stuck tasks and risky settings. It's safe while the fleet is running.",
+			"A finding is an error, a warning or a notice. Exceeding a limit set by a --max flag is a warning; exceeding a default limit is a notice. " +
+				"The exit status is 0 if no errors or warnings are left, 1 if any are, and 2 if the check itself failed or no worqr keys have the prefix, so you can use it for alerts. In JSON, ok is true if the status is 0. " +
+				"Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore. The line below a finding has the command that fixes it or shows more. With --json, the report is one object with all findings."},
+
+		{"act", "enqueue", &enqueueCommand{}, "Enqueue tasks: arguments, or lines of standard input.",
+			"Lines are enqueued as they arrive, so another program can keep writing to this one. " +
+				"Tasks with a time or a property get keys, which are printed, one per line, unless you give --key. With --json, each key is an object, and the last line has the counts. " +
+				"If a reply from Redis is lost, plain tasks are sent again, but not enqueued twice. With --unique, the exit status is 1 if a task was skipped."},
+		{"act", "run-now", &runNowCommand{}, "Run a recurring task now.",
+			"The task runs now, with its payload and headers, in addition to its schedule. If an occurrence is running, the new one starts when it ends; if one is waiting for its retry, that one starts instead. The exit status is 1 if no recurring task has the key."},
+		{"act", "cancel", &cancelCommand{}, "Cancel a task wherever it is, and wait until it has stopped.",
+			"Waiting copies are removed; running ones are stopped, in any process, and never run again. Tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key. The exit status is 0 if there were copies and none is left, and 1 if there were none, or one is still running."},
+		{"act", "remove", &removeCommand{}, "Remove waiting tasks by key.",
+			"Only the waiting task of a key is removed, not a running one; \"worqr cancel --key\" stops that, too. The exit status is 1 if no task waited under one of the keys."},
+		{"act", "requeue", &requeueCommand{}, "Put failed tasks back into their queue.",
+			"Puts failed tasks back into the queue, with no retries counted. One whose key has a waiting task stays, and so does one that OnFailed is handling. The exit status is 1 if one stayed or isn't there, or if there are no failed tasks."},
+		{"act", "pause", &pauseCommand{}, "Keep tasks of queues from starting.",
+			"Running tasks continue, and tasks can be enqueued. To wait until nothing runs anymore, use: worqr drain. The exit status is 1 if there is no such queue."},
+		{"act", "resume", &resumeCommand{}, "End a pause.",
+			"Tasks of the queues start again. Queues that aren't paused don't change. The exit status is 1 if there is no such queue."},
+		{"act", "drain", &drainCommand{}, "Pause queues and wait until none of their tasks run.",
+			"Pauses the queues and waits until none of their tasks is running, for example before a migration. Waiting tasks stay. The queues stay paused until \"worqr resume\". The exit status is 1 if tasks are still running after --timeout, and 2 if a queue can't be paused or read; the others are still drained."},
+		{"act", "delete", &deleteCommand{}, "Delete all waiting tasks of a queue.",
+			"Drops all waiting tasks of a queue, including added and scheduled ones. Running tasks, failed tasks and a pause stay. It asks for the name of the queue. The exit status is 1 if there was nothing to delete."},
+		{"act", "fail-worker", &failWorkerCommand{}, "Evict a worker and return its tasks.",
+			"Evicts a worker, alive or not, and returns its tasks to the front of their queues. A worker that is alive stops its tasks and comes back under a new id. Dead workers are evicted by their peers, without this command. It asks you to type the worker's name or id again. The exit status is 1 if there is no such worker."},
+		{"act", "sweep", &sweepCommand{}, "Evict workers whose lease has expired, if no peer is left to do it.",
+			"Evicts workers whose lease has expired, and returns their tasks. Running peers do this with every heartbeat, so use it when no peer is left. It looks twice, a lease apart: a worker is evicted if its lease had expired the first time, and it has sent no heartbeat since. Give --lease if it isn't 3s."},
+
+		{"run", "work", &workCommand{}, "Run a program for each task of a queue.",
+			"The program reads the payload from standard input. Exit status 0 finishes the task, 65 fails it for good, and any other retries it. " +
+				"What it prints, up to 1 MiB, is the task's result, which \"worqr watch\" and \"worqr wait\" show; the end of its error output is the reason for a failure. " +
+				"Its environment has WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN, WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES, and a few variables of this process, but not REDIS_URL, which may have a password. " +
+				"The exit status is 0 after SIGTERM or Ctrl-C, once the programs have ended. With --json, the log is JSON, too, and at the end, one object has the number of tasks finished, retried and failed."},
+		{"run", "bench", &benchCommand{}, "Measure worqr's throughput and latency on your Redis.",
+			"Measures a Redis from here: the round trip, how fast tasks are enqueued, how fast no-op handlers process them, and how long a task takes from Enqueue to its handler on an idle queue. It loads Redis for a few seconds, so don't run it on a busy production Redis."},
+		{"run", "demo", &demoCommand{}, "Watch three peers at work: one is killed, tasks fail, one is canceled, and nothing is lost.", ""},
+		{"run", "serve", &serveCommand{}, "Serve the dashboard.",
+			"Serves the dashboard until Ctrl-C. While Redis is down, it still answers, and says so. It reads Redis only while a page is open. Actions are logged. To put it behind your own login, mount package dash in your service."},
+		{"run", "completion", &completionCommand{}, "Print the completion script for bash, zsh or fish.",
+			"Prints a script that completes commands, flags and names of queues. Bash: source <(worqr completion bash). Zsh: source <(worqr completion zsh), after compinit. Fish: worqr completion fish | source. " +
+				"Names of queues come from the Redis at $REDIS_URL, unless it takes longer than a second to answer."},
+		{"run", "version", &versionCommand{}, "Print the version.", ""},
+		{"", "complete", &completeCommand{}, "Answer a completion script.", ""},
+		{"", "peer", &peerCommand{}, "Be one of the demo's peers.", ""},
+	}
+}
+
+// manual is the introduction in the command's help.
+const manual = `A peer-to-peer work queue on Redis: look at a fleet, act on it, and run tasks.
+
+The commands use the Redis at $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each command has its own --help. With --json, most print JSON, one object per line. Names, payloads and keys are taken byte for byte. Control characters in stored data are escaped.
+
+Exit status: 0: it worked and all is well; 1: the output says what is wrong, or there was nothing to do; 2: incorrect usage, or the command failed.`
+
+// newParser returns the parser of the command line.
+func newParser(options ...kong.Option) *kong.Kong {
+	options = append(options,
+		kong.Name("worqr"),
+		kong.Description(manual),
+		kong.ExplicitGroups([]kong.Group{{Key: "look", Title: "Look:"}, {Key: "act", Title: "Act:"}, {Key: "run", Title: "Run:"}}),
+		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
+		kong.Vars{"version": "worqr " + worqr.Version},
+		kong.KindMapper(reflect.String, asGiven),
+		kong.KindMapper(reflect.Int, signed(0)),
+		kong.TypeMapper(reflect.TypeFor[time.Duration](), signed(time.Duration(0))))
+	details := map[string]string{}
+	for _, c := range commands() {
+		details[c.name] = c.more
+		var tags []string
+		if c.group == "" {
+			tags = []string{`hidden:""`}
+		}
+		options = append(options, kong.DynamicCommand(c.name, c.help, c.group, c.run, tags...))
+	}
+	var global struct {
+		Version kong.VersionFlag `help:"Print the version, and exit."`
+	}
+	k := kong.Must(&global, options...)
+	for _, n := range k.Model.Leaves(true) {
+		n.Detail = details[n.Name]
+	}
+	return k
+}
