@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"reflect"
@@ -57,25 +58,16 @@ func (p prefixName) Validate() error {
 	return nil
 }
 
-// A leaseTime is a lease from the command line; 0 if none was given.
-type leaseTime time.Duration
-
-// Decode is called by kong. It refuses a lease of 0, which to the library means the default.
-func (l *leaseTime) Decode(ctx *kong.DecodeContext) error {
-	text, err := given(ctx)
-	if err != nil {
-		return err
-	}
-	d, err := time.ParseDuration(text)
-	if err != nil || d <= 0 {
-		return usage("the value of --lease is not valid; write a duration such as 3s")
-	}
-	*l = leaseTime(d)
-	return nil
-}
-
 // A period is a positive duration from the command line; 0 if none was given.
 type period time.Duration
+
+// bound returns a context that ends after the period, if one was given.
+func (p period) bound(ctx context.Context) (context.Context, context.CancelFunc) {
+	if p == 0 {
+		return ctx, func() {}
+	}
+	return context.WithTimeout(ctx, time.Duration(p))
+}
 
 // Decode is called by kong.
 func (p *period) Decode(ctx *kong.DecodeContext) error {

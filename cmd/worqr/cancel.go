@@ -117,11 +117,8 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	if c.Timeout > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, time.Duration(c.Timeout))
-		defer stop()
-	}
+	ctx, stop := c.Timeout.bound(ctx)
+	defer stop()
 	rows, lost, err := c.wait(ctx, con, f, paused)
 	late := err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if err != nil && !late {

@@ -22,7 +22,7 @@ type entry struct {
 func commands() []entry {
 	return []entry{
 		{"look", "top", &topCommand{}, "Watch queues and workers live, with rates; pause and requeue with a keystroke.",
-			"Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks (it asks first), s sorts, w enlarges the list of workers, ? shows help, q quits. IN/S is how many tasks arrive per second, counting retries; OUT/S how many start. In scripts, use \"worqr queues --json\" or \"worqr watch\"."},
+			"Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks (it asks first), s sorts, w enlarges the list of workers, q quits. OLDEST is how long the oldest waiting task has been due. STATE is silent if all workers of a queue have died or can't reach Redis, and busy if none has a free slot. IN/S is how many tasks arrive per second, counting retries; OUT/S how many start. In scripts, use \"worqr queues --json\" or \"worqr watch\"."},
 		{"look", "queues", &queuesCommand{}, "List queues and their counts.",
 			"OLDEST is how long the oldest waiting task has been due, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, even if there are no queues; 1 if a named one doesn't exist; and 2 if some can't be read: each of these has a row with the error, and the other rows are complete."},
 		{"look", "workers", &workersCommand{}, "List workers, the running peers.",

@@ -165,7 +165,7 @@ func TestProgressText(t *testing.T) {
 	s := newShell(t)
 	now := time.Now()
 	p := &progress{doing: "requeue", total: 700_000, done: 350_000, began: now.Add(-10 * time.Second)}
-	s.is.Equal(p.text(now), "requeue [############............]  50 %  350,000 of 700,000 (35,000/s, 10.0s left)")
+	s.is.Equal(p.text(now), "requeue: 350,000 of 700,000 tasks (35,000/s)")
 	p.total = 0
 	s.is.Equal(p.text(now), "requeue: 350,000 tasks (35,000/s)")
 }

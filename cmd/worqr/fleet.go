@@ -16,7 +16,7 @@ import (
 type target struct {
 	Redis  string     `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis of the fleet; the default is redis://localhost:6379. If the URL has a password, pass it in $$REDIS_URL: other users of the machine can see command-line arguments."`
 	Prefix prefixName `default:"worqr" help:"Prefix of the fleet's keys."`
-	Lease  leaseTime  `placeholder:"DURATION" help:"Lease of the fleet's peers; the default is 3s."`
+	Lease  period     `placeholder:"DURATION" help:"Lease of the fleet's peers; the default is 3s."`
 }
 
 // open returns a peer that isn't started, and so isn't a member of the fleet.
@@ -43,6 +43,13 @@ type onQueue struct {
 	target
 	form
 	Queue queueName `arg:"" help:"Name of the queue."`
+}
+
+// An onQueues has those of a command that shows several queues.
+type onQueues struct {
+	target
+	form
+	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
 }
 
 // toQueue returns a fleet, which the caller closes, and the handle of one of its queues.

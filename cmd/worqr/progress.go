@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"io"
-	"strings"
 	"time"
 
 	"github.com/worqr/worqr/internal/words"
@@ -51,18 +50,10 @@ func (p *progress) end() {
 	}
 }
 
-const barWidth = 24
-
 func (p *progress) text(now time.Time) string {
 	rate := float64(p.done) / max(now.Sub(p.began).Seconds(), 0.001)
 	if p.total <= 0 {
 		return fmt.Sprintf("%s: %s (%s/s)", p.doing, words.Counted(p.done, "task"), words.Grouped(int(rate)))
 	}
-	part := min(float64(p.done)/float64(p.total), 1)
-	full := int(part * barWidth)
-	text := fmt.Sprintf("%s [%s%s] %3.0f %%  %s of %s (%s/s", p.doing, strings.Repeat("#", full), strings.Repeat(".", barWidth-full), 100*part, words.Grouped(p.done), words.Grouped(p.total), words.Grouped(int(rate)))
-	if left := p.total - p.done; left > 0 && rate > 0 {
-		text += ", " + age(time.Duration(float64(left)/rate*float64(time.Second))) + " left"
-	}
-	return text + ")"
+	return fmt.Sprintf("%s: %s of %s (%s/s)", p.doing, words.Grouped(p.done), words.Counted(p.total, "task"), words.Grouped(int(rate)))
 }

@@ -51,11 +51,7 @@ func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, 
 	})
 }
 
-type queuesCommand struct {
-	target
-	form
-	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
-}
+type queuesCommand struct{ onQueues }
 
 // Run prints a line for each queue.
 func (c *queuesCommand) Run(ctx context.Context, con *console) error {
@@ -80,11 +76,7 @@ func oldest(r queueRow) string {
 	return age(timeOf(r.Oldest))
 }
 
-type statsCommand struct {
-	target
-	form
-	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to add up; by default all."`
-}
+type statsCommand struct{ onQueues }
 
 // fleetStats are the sums over queues.
 type fleetStats struct {

@@ -38,10 +38,8 @@ func (r recurringRow) state() string {
 }
 
 type recurringCommand struct {
-	target
-	form
+	onQueues
 	some
-	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
 }
 
 // Run prints a line for each recurring task.

@@ -19,14 +19,15 @@ type resultRow struct {
 	Result  *blob     `json:"result,omitempty"`
 }
 
-// A showResult has the flags for showing a result.
+// A showResult has the flags and arguments of a command that shows how a task ended.
 type showResult struct {
-	form
-	Raw bool `help:"Print the result byte for byte, and nothing else."`
+	onQueue
+	Key string `arg:"" help:"Key of the task, as \"worqr enqueue --keep-result\" prints it."`
+	Raw bool   `help:"Print the result byte for byte, and nothing else."`
 }
 
 // show prints how a task ended, or err.
-func (s showResult) show(con *console, r *worqr.Result, err error) error {
+func (s *showResult) show(con *console, r *worqr.Result, err error) error {
 	switch {
 	case errors.Is(err, worqr.ErrNoResult):
 		return nothing(err.Error())
@@ -61,19 +62,14 @@ func (s showResult) show(con *console, r *worqr.Result, err error) error {
 }
 
 // Validate is called by kong.
-func (s showResult) Validate() error {
+func (s *showResult) Validate() error {
 	if s.Raw && s.JSON {
 		return usage("expected --raw or --json, not both")
 	}
 	return nil
 }
 
-type resultCommand struct {
-	target
-	showResult
-	Queue queueName `arg:"" help:"Name of the queue."`
-	Key   string    `arg:"" help:"Key of the task, as \"worqr enqueue --keep-result\" prints it."`
-}
+type resultCommand struct{ showResult }
 
 // Run prints how a task ended.
 func (c *resultCommand) Run(ctx context.Context, con *console) error {
@@ -90,11 +86,8 @@ func (c *resultCommand) Run(ctx context.Context, con *console) error {
 }
 
 type waitCommand struct {
-	target
 	showResult
-	Queue   queueName `arg:"" help:"Name of the queue."`
-	Key     string    `arg:"" help:"Key of the task, as \"worqr enqueue --keep-result\" prints it."`
-	Timeout period    `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
+	Timeout period `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
 }
 
 // Run waits for the end of a task.
@@ -104,11 +97,8 @@ func (c *waitCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	if c.Timeout > 0 {
-		var stop context.CancelFunc
-		ctx, stop = context.WithTimeout(ctx, time.Duration(c.Timeout))
-		defer stop()
-	}
+	ctx, stop := c.Timeout.bound(ctx)
+	defer stop()
 	r, err := q.Wait(ctx, c.Key)
 	if err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return nothing(fmt.Sprintf("the task hasn't ended after %s", age(time.Duration(c.Timeout))))

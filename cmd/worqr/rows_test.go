@@ -115,7 +115,7 @@ func TestFixes(t *testing.T) {
 		{target{Prefix: "p"}, inspect.Finding{Kind: "no-worker", Queue: "q"}, ""}, // if pasted, it would give the tasks to any program
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "paused", Queue: "\u202e"}, "worqr resume QUEUE"},
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "paused", Queue: "-f"}, "worqr resume -- '-f'"},
-		{target{Prefix: "worqr", Lease: leaseTime(time.Second)}, inspect.Finding{Kind: "orphan"}, "worqr check --repair --lease 1s"},
+		{target{Prefix: "worqr", Lease: period(time.Second)}, inspect.Finding{Kind: "orphan"}, "worqr check --repair --lease 1s"},
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "orphan", Repaired: true}, ""},
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "clock"}, ""},
 		{target{Prefix: "p"}, inspect.Finding{Kind: "persistence"}, ""}, // the fix depends on the current settings; the text has it

@@ -32,10 +32,8 @@ type runningRow struct {
 }
 
 type runningCommand struct {
-	target
-	form
-	Older  time.Duration `placeholder:"DURATION" help:"Show only tasks that have run for longer, such as 10m."`
-	Queues queueNames    `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
+	onQueues
+	Older time.Duration `placeholder:"DURATION" help:"Show only tasks that have run for longer, such as 10m."`
 }
 
 // Run prints a line for each task that a worker holds.

@@ -72,7 +72,6 @@ type model struct {
 	by      order
 	chosen  string // the name of the selected queue
 	first   int    // index of the first queue shown
-	help    bool
 	ask     string // the queue whose failed tasks will be requeued, if the user confirms
 	note    string // the result of the last key
 	width   int
@@ -168,15 +167,9 @@ func (m *model) key(key string) tea.Cmd {
 		})
 	}
 	m.note = ""
-	if m.help && key != "ctrl+c" { // what the keys act on is hidden
-		m.help = false
-		return nil
-	}
 	switch key {
 	case "q", "ctrl+c", "esc":
 		return tea.Quit
-	case "?", "h":
-		m.help = true
 	case "up", "k":
 		m.move(-1)
 	case "down", "j":

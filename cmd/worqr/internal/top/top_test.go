@@ -109,12 +109,6 @@ func TestKeys(t *testing.T) {
 	press(m, "p")
 	is.Equal(m.note, "this is read-only")
 	m.opts.ReadOnly = false
-	for _, key := range []string{"p", "q", "esc", "j", "?", "s"} { // the help covers the queues
-		press(m, "?")
-		is.True(strings.Contains(text(m), "sort by name"))
-		is.True(m.key(key) == nil)
-		is.True(!strings.Contains(text(m), "sort by name"))
-	}
 	is.Equal([]any{m.chosen, m.by, len(f.done)}, []any{"a", byWaiting, 3})
 	is.Equal(m.key("q")(), tea.Quit())
 }
@@ -152,24 +146,6 @@ func TestColumns(t *testing.T) {
 	m.Update(looked{at(0, of("emails", stats{Waiting: 12_345_678, Scheduled: 345_678, Failed: 999_999, Oldest: 90 * time.Second})), nil})
 	is.True(strings.Contains(text(m), "QUEUE         WAITING  SCHED RUNNING FAILED   IN/S  OUT/S OLDEST WORK  STATE"))
 	is.True(strings.Contains(text(m), "EMAILS       12345678 345678       0 999999      0      0  90.0s    0  no worker"))
-}
-
-// Nothing of the help is cut off on a narrow terminal.
-func TestHelp(t *testing.T) {
-	is := is.New(t)
-	m := showing(t, &fake{})
-	words := func() []string { return strings.Fields(strings.Join(m.helped(), " ")) }
-	want := words()
-	for width := 1; width < 200; width++ {
-		m.Update(tea.WindowSizeMsg{Width: width, Height: 24})
-		for _, line := range m.helped()[1:] {
-			is.True(lipgloss.Width(line) <= width)
-		}
-		if width >= 50 {
-			is.Equal(words(), want)
-			is.True(len(m.helped()) < 24)
-		}
-	}
 }
 
 func TestState(t *testing.T) {

@@ -53,8 +53,6 @@ func (m *model) View() tea.View {
 // lines returns what the terminal shows: as many lines as it has, and none too long.
 func (m *model) lines() (all []string) {
 	switch {
-	case m.help:
-		all = m.helped()
 	case m.now == nil && m.err == nil:
 		all = []string{"reading " + m.opts.Where + " ..."}
 	case m.now == nil:
@@ -208,48 +206,6 @@ func (m *model) last() string {
 		return warnStyle.Render("Requeue all failed tasks of " + m.opts.Show(m.ask, shownName) + "? y or n")
 	case m.note != "":
 		return m.note
-	case m.help:
-		return faintStyle.Render("any key closes this page")
 	}
-	return faintStyle.Render("q quit  j/k choose  p pause or resume  r requeue failed  s sort (" + orderNames[m.by] + ")  w workers  ? help")
-}
-
-func (m *model) helped() []string {
-	text := []string{
-		"j, k, arrows    choose a queue",
-		"p               pause the queue, or resume it",
-		"r               requeue all failed tasks of the queue, after asking",
-		"s               sort by name, waiting, running, failed, rate or oldest",
-		"w, tab          more room for workers, or for queues",
-		"q, Esc, Ctrl-C  quit",
-		"",
-		"IN/S is how many tasks arrive per second, counting retries; OUT/S how many start.",
-		"OLDEST is how long the oldest waiting task has been due.",
-		"STATE is silent if all workers of a queue have died or can't reach Redis, and busy if none has a free slot.",
-		"",
-		"Any key closes this page.",
-	}
-	all := []string{headStyle.Render("worqr top"), ""}
-	for _, line := range text {
-		key, _, _ := strings.Cut(line, "   ")
-		indent := 0
-		if rest := strings.TrimLeft(strings.TrimPrefix(line, key), " "); rest != "" {
-			indent = min(len(line)-len(rest), m.width/2)
-		}
-		all = append(all, wrapped(line, m.width, indent)...)
-	}
-	return all
-}
-
-// wrapped wraps a line at width; the lines after the first are indented.
-func wrapped(line string, width, indent int) (all []string) {
-	for lipgloss.Width(line) > width {
-		end := strings.LastIndexByte(line[:width+1], ' ')
-		if end <= indent {
-			end = width
-		}
-		all = append(all, strings.TrimRight(line[:end], " "))
-		line = strings.Repeat(" ", indent) + strings.TrimLeft(line[end:], " ")
-	}
-	return append(all, line)
+	return faintStyle.Render("q quit  j/k choose  p pause or resume  r requeue failed  s sort (" + orderNames[m.by] + ")  w workers")
 }
