@@ -125,10 +125,10 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	do := actionFuncs[a.Verb]
 	switch {
 	case do == nil:
-		d.refuse(w, r, http.StatusBadRequest, "There's no such action.")
+		d.refuse(w, http.StatusBadRequest, "There's no such action.")
 		return
 	case !d.opts.AllowActions && a.Verb != Check:
-		d.refuse(w, r, http.StatusForbidden, "This dashboard is read-only. To allow actions, set Options.AllowActions of package dash.")
+		d.refuse(w, http.StatusForbidden, "This dashboard is read-only. To allow actions, set Options.AllowActions of package dash.")
 		return
 	case !d.authorized(w, r, a):
 		return
@@ -140,10 +140,10 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	var wrong mistake
 	switch {
 	case errors.As(err, &wrong):
-		d.refuse(w, r, http.StatusUnprocessableEntity, string(wrong))
+		d.refuse(w, http.StatusUnprocessableEntity, string(wrong))
 		return
 	case err != nil:
-		d.refuse(w, r, http.StatusBadGateway, "The action failed, possibly partway through: "+err.Error())
+		d.refuse(w, http.StatusBadGateway, "The action failed, possibly partway through: "+err.Error())
 		return
 	}
 	if a.Verb != Check { // it changes nothing

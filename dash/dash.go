@@ -165,14 +165,14 @@ func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		d.lookUp(w, r)
 	case r.Method != http.MethodGet && r.Method != http.MethodHead:
 		w.Header().Set("Allow", "GET, HEAD")
-		d.refuse(w, r, http.StatusMethodNotAllowed, "This page can only be read.")
+		d.refuse(w, http.StatusMethodNotAllowed, "This page can only be read.")
 	case name == "stream":
 		d.stream(w, r, at)
 	case name == "" && dir == "": // a prefix without its slash was stripped
 		at, _, _ := strings.Cut(r.RequestURI, "?")
 		redirect(w, path.Base(at)+"/")
 	case build == nil:
-		d.refuse(w, r, http.StatusNotFound, "There's no such page.")
+		d.refuse(w, http.StatusNotFound, "There's no such page.")
 	default:
 		d.show(w, r, name, build)
 	}
@@ -216,7 +216,7 @@ func asked(form url.Values) Action {
 func (d *dashboard) authorized(w http.ResponseWriter, r *http.Request, a Action) bool {
 	err := d.hooks.authorize(r, a)
 	if err != nil {
-		d.refuse(w, r, http.StatusForbidden, err.Error())
+		d.refuse(w, http.StatusForbidden, err.Error())
 	}
 	return err == nil
 }

@@ -13,17 +13,17 @@ const mostPosted = 1 << 20
 // form parses a posted form. It refuses requests from other sites, and other content types.
 func (d *dashboard) form(w http.ResponseWriter, r *http.Request) (url.Values, bool) {
 	if err := d.cross.Check(r); err != nil {
-		d.refuse(w, r, http.StatusForbidden, "This request comes from another site, or through a proxy that changes the host. To allow it, set Options.CrossOrigin.")
+		d.refuse(w, http.StatusForbidden, "This request comes from another site, or through a proxy that changes the host. To allow it, set Options.CrossOrigin.")
 		return nil, false
 	}
 	text, err := io.ReadAll(http.MaxBytesReader(w, r.Body, mostPosted))
 	if err != nil {
-		d.refuse(w, r, http.StatusRequestEntityTooLarge, "The request is too large: a payload may have up to 1 MiB here.")
+		d.refuse(w, http.StatusRequestEntityTooLarge, "The request is too large: a payload may have up to 1 MiB here.")
 		return nil, false
 	}
 	form, err := url.ParseQuery(string(text))
 	if err != nil {
-		d.refuse(w, r, http.StatusBadRequest, "The request isn't a form.")
+		d.refuse(w, http.StatusBadRequest, "The request isn't a form.")
 		return nil, false
 	}
 	for name, values := range form {

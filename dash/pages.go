@@ -48,12 +48,12 @@ func (d *dashboard) show(w http.ResponseWriter, r *http.Request, name string, bu
 	defer end()
 	p, err := build(ctx, now, query)
 	if err != nil {
-		d.refuse(w, r, http.StatusNotFound, err.Error())
+		d.refuse(w, http.StatusNotFound, err.Error())
 		return
 	}
 	p.Note = done(query)
 	p.Stream = link("stream", "show", cmp.Or(name, "overview")) + "&" + without(query, "did", "n", "show").Encode()
-	d.write(w, r, http.StatusOK, p)
+	d.write(w, http.StatusOK, p)
 }
 
 // without returns a query without some parameters.
@@ -68,7 +68,7 @@ func without(query url.Values, names ...string) url.Values {
 }
 
 // write answers with a page's HTML.
-func (d *dashboard) write(w http.ResponseWriter, r *http.Request, status int, p *page) {
+func (d *dashboard) write(w http.ResponseWriter, status int, p *page) {
 	var b bytes.Buffer
 	p.Fleet, p.Actions = d.opts.Title, d.opts.AllowActions
 	if err := templates().ExecuteTemplate(&b, "page", p); err != nil {
@@ -76,8 +76,8 @@ func (d *dashboard) write(w http.ResponseWriter, r *http.Request, status int, p 
 		return
 	}
 	w.Header().Set("Content-Type", "text/html; charset=utf-8")
-	w.Header().Set("Vary", "Accept-Encoding")
-	send(w, r, status, b.Bytes(), func() []byte { return zip(b.Bytes()) })
+	w.WriteHeader(status)
+	_, _ = w.Write(b.Bytes()) // a client that has gone needs no answer
 }
 
 // Part renders one block of a page.
@@ -103,8 +103,8 @@ func (p *page) blocks() (blocks, error) {
 }
 
 // refuse answers with a page that explains what is wrong.
-func (d *dashboard) refuse(w http.ResponseWriter, r *http.Request, status int, why string) {
-	d.write(w, r, status, &page{Name: "refused", Heading: http.StatusText(status), Body: printable(why), Now: &snapshot{}})
+func (d *dashboard) refuse(w http.ResponseWriter, status int, why string) {
+	d.write(w, status, &page{Name: "refused", Heading: http.StatusText(status), Body: printable(why), Now: &snapshot{}})
 }
 
 // A pager has the links between the pages of a list.

@@ -28,7 +28,7 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) 
 	query := without(r.URL.Query(), "show")
 	build := d.pages[name]
 	if build == nil {
-		d.refuse(w, r, http.StatusNotFound, "There's no such page.")
+		d.refuse(w, http.StatusNotFound, "There's no such page.")
 		return
 	}
 	if !d.authorized(w, r, viewed(name, query)) {

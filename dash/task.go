@@ -116,12 +116,12 @@ func (d *dashboard) lookUp(w http.ResponseWriter, r *http.Request) {
 	defer end()
 	state, err := known(now, name)
 	if err != nil {
-		d.refuse(w, r, http.StatusNotFound, err.Error())
+		d.refuse(w, http.StatusNotFound, err.Error())
 		return
 	}
 	payload := []byte(form.Get("payload"))
 	body := &taskBody{Queue: state.name, Found: &found{Payload: payload}, Digest: digest(payload), Hidden: d.hides()}
 	e, err := d.peer.Queue(state.name).Explain(ctx, payload)
 	d.explained(body, e, err)
-	d.write(w, r, http.StatusOK, &page{Name: "task", Tab: "overview", Heading: "Task", Query: url.Values{"name": {state.name}}, Now: now, Banners: d.banners(now, state.name), Body: body})
+	d.write(w, http.StatusOK, &page{Name: "task", Tab: "overview", Heading: "Task", Query: url.Values{"name": {state.name}}, Now: now, Banners: d.banners(now, state.name), Body: body})
 }
