@@ -19,31 +19,26 @@ type Pool interface {
 	GetContext(ctx context.Context) (redis.Conn, error)
 }
 
-// A Dial makes a connection that its caller owns.
+// A Dial makes a connection that its caller owns. It returns when its context ends, or soon after.
 type Dial func(ctx context.Context) (redis.Conn, error)
 
 // DialTimeout is the timeout of a Server without one.
 const DialTimeout = 2 * time.Second
 
-const (
-	keepAlive = 15 * time.Second
-)
+const keepAlive = 15 * time.Second
 
 // FromPool returns a Dial that connects as pool does. A peer's long-lived connections would exhaust
 // a bounded pool, and can't be pooled while subscribed. So FromPool uses the dial function of a
 // *redis.Pool, and keeps the connections that it gets from any other Pool.
 func FromPool(pool Pool) Dial {
 	dial, what := fromPool(pool)
-	return func(ctx context.Context) (redis.Conn, error) {
-		left := calling(ctx, what)
+	return shielded(func(ctx context.Context) (redis.Conn, error) {
 		conn, err := dial(ctx)
 		if conn == nil && err == nil {
 			err = errors.New("the Pool returned no connection")
 		}
-		err = withText(unfamiliar(err))
-		left()
-		return conn, err
-	}
+		return conn, withText(Discreet(err))
+	}, what, &behind{})
 }
 
 // A textError is an error of a Pool that keeps its text. The text is read only once: the error's
@@ -80,23 +75,6 @@ func fromPool(pool Pool) (dial Dial, what string) {
 		}
 		return pooledConn{c}, nil
 	}, "the pool's GetContext"
-}
-
-// prompt returns a Dial that returns when its context ends, even if the Pool hangs. Only one dial is
-// in progress at a time, apart from those that shielded has left behind.
-func prompt(dial Dial) Dial {
-	turn := make(chan struct{}, 1)
-	dial = shielded(dial, "the Pool", &behind{})
-	return func(ctx context.Context) (redis.Conn, error) {
-		began := time.Now()
-		select {
-		case turn <- struct{}{}:
-			defer func() { <-turn }()
-			return dial(ctx)
-		case <-ctx.Done():
-			return nil, tardy(ctx, began, "")
-		}
-	}
 }
 
 // A pooledConn belongs to a pool: it must not be closed while it is in use.

@@ -47,9 +47,15 @@ func TestLogins(t *testing.T) {
 func TestUnknownCommands(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t, "--rename-command", "AUTH", "NO-AUTH", "--rename-command", "EVALSHA", "NO-EVALSHA", "--rename-command", "LPUSH", "NO-LPUSH")
-	_, err := line(t, "redis://ann:canary@"+server.Addr()).One(t.Context(), redisconn.Command("PING"))
-	is.True(err != nil && strings.Contains(err.Error(), "unknown command 'AUTH'"))
-	is.True(!strings.Contains(err.Error(), "canary"))
+	fromPool := redisconn.NewLine(redisconn.FromPool(&redis.Pool{Dial: func() (redis.Conn, error) {
+		return redis.DialURL("redis://ann:canary@" + server.Addr())
+	}}), 0)
+	defer fromPool.Close()
+	for _, l := range []*redisconn.Line{line(t, "redis://ann:canary@"+server.Addr()), fromPool} {
+		_, err := l.One(t.Context(), redisconn.Command("PING"))
+		is.True(err != nil && strings.Contains(err.Error(), "unknown command 'AUTH'"))
+		is.True(!strings.Contains(err.Error(), "canary"))
+	}
 	l := line(t, server.URL())
 	for _, call := range []redisconn.Call{
 		redisconn.Command("LPUSH", "list", "canary"), redisconn.NewScript(func() string { return "return 1" }).Call([]string{"list"}, "canary"),
@@ -110,11 +116,11 @@ func TestPoolWithoutConnections(t *testing.T) {
 			t.Errorf("%s: %v, %v", name, conn, err)
 		}
 		late := make(chan struct{})
-		l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
+		l := redisconn.NewLine(redisconn.FromPool(&redis.Pool{Dial: func() (redis.Conn, error) {
 			defer close(late)
 			time.Sleep(500 * time.Millisecond)
-			return dial(ctx)
-		}, 50*time.Millisecond)
+			return dial(context.Background())
+		}}), 50*time.Millisecond)
 		if _, err := l.One(t.Context(), redisconn.Command("PING")); err == nil {
 			t.Errorf("%s: a reply", name)
 		}

@@ -219,9 +219,7 @@ func (l *Line) receive() {
 				l.lose(i, err)
 				return
 			}
-			if _, redirected := Redirected(err); !redirected || !l.routed { // its slot may also be in a payload
-				err = l.placed(Discreet(err, l.pipe.commands[i].told()...))
-			}
+			err = l.placed(Discreet(err, l.pipe.commands[i].told()...))
 		}
 		l.alive.sign()
 		l.pipe.commands[i].answer(Reply{v, err})

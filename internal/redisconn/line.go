@@ -112,7 +112,7 @@ func NewLine(dial Dial, timeout time.Duration) *Line {
 		timeout = DefaultTimeout
 	}
 	timeout = min(timeout, longest)
-	l := &Line{dial: prompt(dial), timeout: timeout, alive: life{timeout: timeout}}
+	l := &Line{dial: dial, timeout: timeout, alive: life{timeout: timeout}}
 	l.alarm = newAlarm(timeout+lastWord, &l.alive)
 	return l
 }

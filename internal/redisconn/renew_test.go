@@ -82,7 +82,7 @@ func TestCredentials(t *testing.T) {
 	try("ann", "two", nil, "")
 	try("ann", "canary", nil, `as user "ann": WRONGPASS`)
 	try("", "", errors.New("the token service is away"), "connect to "+address+": credentials: the token service is away")
-	try("panic", "", nil, "credentials: panic: at the wall")
+	try("panic", "", nil, "a function in the options panicked: at the wall")
 	try("default", "", nil, "")
 }
 

@@ -27,15 +27,13 @@ type Server struct {
 	// fields.
 	TLS *tls.Config
 
-	credentials string // the name of the option Credentials; "" is unknown
-	behind      *behind
+	behind *behind
 }
 
-// Guarded returns the server with a limit for calls of Credentials, and of functions in TLS, that
-// hang: it counts those of all copies of the server. credentials is the name of the option
-// Credentials.
-func (s Server) Guarded(credentials string) Server {
-	s.credentials, s.behind = credentials, &behind{}
+// Guarded returns the server with a limit for dials that hang in Credentials or in a function of TLS:
+// it counts those of all copies of the server.
+func (s Server) Guarded() Server {
+	s.behind = &behind{}
 	return s
 }
 
@@ -65,7 +63,11 @@ func (s Server) Dial(ctx context.Context) (redis.Conn, error) {
 		ctx, cancel = context.WithTimeout(ctx, steps*s.timeout())
 		defer cancel()
 	}
-	return shielded(s.dial, "a function in the options", cmp.Or(s.behind, &behind{}))(ctx)
+	what := "the dial"
+	if s.Credentials != nil || s.TLS != nil {
+		what = "a function in the options"
+	}
+	return shielded(s.dial, what, cmp.Or(s.behind, &behind{}))(ctx)
 }
 
 // steps are those of a dial: credentials, connect, login.
@@ -101,14 +103,7 @@ func (s Server) login(ctx context.Context) (who Login, err error) {
 	if s.Credentials == nil {
 		return s.Login, nil
 	}
-	defer func() {
-		if v := recover(); v != nil {
-			err = fmt.Errorf("credentials: panic: %v", v)
-		}
-	}()
-	left := calling(ctx, cmp.Or(s.credentials, "Credentials"))
 	user, password, failed := s.Credentials(ctx)
-	left()
 	if failed != nil {
 		return Login{}, fmt.Errorf("credentials: %v", failed)
 	}

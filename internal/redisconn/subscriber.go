@@ -95,7 +95,7 @@ const (
 
 // NewSubscriber returns a Subscriber that dials when it gets a listener.
 func NewSubscriber(dial Dial, log *logs.Log) *Subscriber {
-	return &Subscriber{dial: prompt(dial), log: log, turn: make(chan struct{}, 1)}
+	return &Subscriber{dial: dial, log: log, turn: make(chan struct{}, 1)}
 }
 
 // Add adds a listener. It doesn't wait for Redis; Synced reports when the topics are subscribed.

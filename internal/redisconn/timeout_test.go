@@ -233,16 +233,16 @@ func TestLongestTimeout(t *testing.T) {
 	redistest.Sure(l.One(t.Context(), redisconn.Command("ECHO", make([]byte, 1<<20))))(t)
 }
 
-// No caller waits for a dial that ignores its context. A connection that comes too late is closed.
+// No caller waits for a Pool that ignores its context. A connection that comes too late is closed.
 func TestDialThatHangs(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	dials, goOn, closed := make(chan bool, 10), make(chan bool), make(chan bool, 10)
-	dial := func(context.Context) (redis.Conn, error) {
+	dial := redisconn.FromPool(pool(func(context.Context) (redis.Conn, error) {
 		dials <- true
 		<-goOn
 		return closeConn{closed: closed}, nil
-	}
+	}))
 	l := redisconn.NewLine(dial, 50*time.Millisecond)
 	for range 3 {
 		_, err := l.One(t.Context(), redisconn.Command("PING"))

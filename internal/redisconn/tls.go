@@ -33,46 +33,13 @@ func secure(dialer *net.Dialer, config *tls.Config, host string) connect {
 		if err != nil {
 			return nil, err
 		}
-		conn := tls.Client(raw, named(ctx, c))
-		left := calling(ctx, "the TLS handshake") // which may call more functions than those that are named
-		err = conn.HandshakeContext(ctx)
-		left()
-		if err != nil {
+		conn := tls.Client(raw, c)
+		if err := conn.HandshakeContext(ctx); err != nil {
 			_ = raw.Close() // nothing was sent on it
 			return nil, advised(err)
 		}
 		return conn, nil
 	}
-}
-
-// named returns a configuration whose functions record that they are called, in case they hang.
-func named(ctx context.Context, config *tls.Config) *tls.Config {
-	c := config.Clone()
-	if f := c.GetClientCertificate; f != nil {
-		c.GetClientCertificate = func(r *tls.CertificateRequestInfo) (*tls.Certificate, error) {
-			left := calling(ctx, "TLSConfig.GetClientCertificate")
-			cert, err := f(r)
-			left()
-			return cert, err
-		}
-	}
-	if f := c.VerifyPeerCertificate; f != nil {
-		c.VerifyPeerCertificate = func(raw [][]byte, chains [][]*x509.Certificate) error {
-			left := calling(ctx, "TLSConfig.VerifyPeerCertificate")
-			err := f(raw, chains)
-			left()
-			return err
-		}
-	}
-	if f := c.VerifyConnection; f != nil {
-		c.VerifyConnection = func(s tls.ConnectionState) error {
-			left := calling(ctx, "TLSConfig.VerifyConnection")
-			err := f(s)
-			left()
-			return err
-		}
-	}
-	return c
 }
 
 // plain makes connections without TLS that notice if the server wants TLS.

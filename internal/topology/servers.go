@@ -60,7 +60,7 @@ func Open(url string, o Options) (*Servers, error) {
 	server := redisconn.Server{
 		Network: u.Network, Address: u.Addresses[0], DB: u.DB, Login: u.Login, Credentials: o.Credentials,
 		Timeout: o.DialTimeout, Secure: u.Secure, TLS: o.TLS,
-	}.Guarded("Options.Credentials")
+	}.Guarded()
 	if u.Kind == redisconn.Cluster {
 		s.cluster = NewCluster(u.Addresses, func(address string) redisconn.Dial {
 			node := server
@@ -71,7 +71,7 @@ func Open(url string, o Options) (*Servers, error) {
 	}
 	s.dial = server.Dial
 	if u.Kind == redisconn.Sentinel {
-		watcher := server.Guarded("Options.SentinelCredentials")
+		watcher := server.Guarded()
 		watcher.DB, watcher.Login, watcher.Credentials = 0, u.Sentinel, o.SentinelCredentials
 		s.watched = true
 		s.dial = newSentinels(u.Master, u.Addresses, watcher, server, &s.changed).dial
