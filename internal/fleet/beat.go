@@ -29,7 +29,6 @@ type result struct {
 	refused  bool // the worker is no longer a member
 	cut      bool // a reply was lost
 	dead     evictions
-	suspects []*Queue // on which a worker is about to be evicted
 	err      error
 }
 
@@ -66,9 +65,6 @@ func (c *circle) beat(ctx context.Context) (next time.Duration, err error) {
 	}
 	if c.registers {
 		c.receiveSelf(b, &r, answer)
-	}
-	if len(r.suspects) > 0 {
-		c.recall(r.suspects)
 	}
 	if len(r.dead) > 0 {
 		c.recordDead(r.dead)
@@ -120,9 +116,6 @@ func (c *circle) receive(b beat, r *result, m *member, pulse *store.Pulse, err e
 		if r.answered = true; c.isAt(m) { // otherwise another node has answered, by its own clock
 			r.lapsed = r.lapsed || pulse.Lapsed || c.redis > 0 && pulse.Now > b.latest
 			c.redis = pulse.Now
-		}
-		if pulse.Look.Due >= 0 {
-			r.suspects = append(r.suspects, m.queue)
 		}
 		m.Pulse(pulse, b.sent)
 		if pulse.Over && c.fleet.Over != nil {

@@ -227,38 +227,14 @@ func (f *Fleet) dismissQuietly(ctx context.Context, dead []string) {
 	}
 }
 
-// recall reads, for some queues, the registration of the worker whose lease expired first, one beat
-// before its eviction. After the eviction, the worker's task may start here and kill this peer
-// before Redis answers.
-func (w *worker) recall(queues []*Queue) {
-	if !w.recalling.CompareAndSwap(false, true) {
-		return
-	}
-	w.loops.Go(func() {
-		defer w.recalling.Store(false)
-		ctx, cancel := context.WithTimeout(w.ctx, w.fleet.lease.Beat)
-		defer cancel()
-		var ids []string
-		for _, members := range store.Some(ctx, w.fleet.Lines.Calls, keysOf(queues[:min(len(queues), page)])) {
-			ids = append(ids, members[:min(len(members), 1)]...)
-		}
-		slices.Sort(ids)
-		were := w.fleet.registered(ctx, slices.Compact(ids))
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.recalled = were
-	})
-}
-
-// recordDead counts and logs dead workers immediately, since whatever killed them may kill this
-// peer next. It waits only for names that recall hasn't read. A round renews the lease on one queue
+// recordDead counts dead workers, and logs them as soon as it has read their names, since whatever
+// killed them may kill this peer next. A round renews the lease on one queue
 // only, so the lease may expire a beat later on another queue, which is noticed a beat after that.
 // Those queues share a second line. Until then, the workers stay on the roster, where other peers
 // read their names.
 func (w *worker) recordDead(dead evictions) {
-	first, nameless := evictions{}, evictions{}
+	first := evictions{}
 	w.mu.Lock()
-	were := maps.Clone(w.recalled)
 	for id, o := range dead {
 		if more := w.dead[id]; more != nil {
 			more.join(o)
@@ -266,30 +242,15 @@ func (w *worker) recordDead(dead evictions) {
 			first[id], w.dead[id] = o, &eviction{}
 		}
 	}
-	for id, o := range first {
-		if _, known := were[id]; !known {
-			nameless[id] = o
-		}
-	}
 	w.mu.Unlock()
 	if len(first) == 0 {
 		return
 	}
 	w.fleet.counts.Swept.Add(int64(len(first)))
-	ids := slices.Sorted(maps.Keys(first))
-	for id := range nameless {
-		delete(first, id)
-	}
-	w.fleet.report(saysEvicted, first, were)
 	w.loops.Go(func() {
-		if len(nameless) > 0 {
-			late := w.fleet.registered(w.last, slices.Sorted(maps.Keys(nameless)))
-			w.fleet.report(saysEvicted, nameless, late)
-			for id := range first {
-				late[id] = were[id]
-			}
-			were = late
-		}
+		ids := slices.Sorted(maps.Keys(first))
+		were := w.fleet.registered(w.last, ids)
+		w.fleet.report(saysEvicted, first, were)
 		select {
 		case <-w.ctx.Done():
 		case <-time.After(w.fleet.lease.Beat * 9 / 4):

@@ -12,8 +12,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// An eviction is logged at once, with the worker's name: whatever killed it may kill this peer
-// next. Later evictions share a line, and then the worker is removed from the roster.
+// An eviction is logged with the worker's name, without waiting for more: whatever killed it may kill
+// this peer next. Later evictions share a line, and then the worker is removed from the roster.
 func TestEvictionIsLoggedAtOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -63,35 +63,6 @@ func TestEvictionIsLoggedAtOnce(t *testing.T) {
 	tells(line, "an evicted worker's lease expired on more queues", "worker dead", "name api-7", "queues [a c]", "tasks 4")
 	is.Equal(len(lines), 0)
 	is.Equal(redistest.Do(t, c, "EXISTS", prefix+":worker:dead"), int64(0))
-}
-
-// The name of a worker whose lease has expired is read before it is evicted, so that nothing
-// delays the log line: the worker's task may kill this peer at once.
-func TestNameIsReadBeforeEviction(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	f, q := newFleet(t, prefix, 3*time.Second)
-	lines := make(chan string, 10)
-	var w *worker
-	f.Log.Before = func(msg string, attrs []any) {
-		if strings.Contains(msg, "evicted a worker") {
-			w.mu.Lock()
-			_, known := w.recalled["dead"]
-			w.mu.Unlock()
-			lines <- fmt.Sprint(known, msg, attrs)
-		}
-	}
-	is.NoErr(f.Start(t.Context()))
-	w = f.present()
-	redistest.Do(t, c, "SADD", prefix+":workers", "dead")
-	redistest.Do(t, c, "HSET", prefix+":worker:dead", "name", "api-7", "host", "node3", "pid", 4121)
-	redistest.Do(t, c, "ZADD", prefix+":workers:{q}", 1, "dead")
-	is.NoErr(f.Join(t.Context(), q))
-	until(t, "a worker is evicted", func() bool { return len(lines) > 0 })
-	line := <-lines
-	is.True(strings.HasPrefix(line, "true") && strings.Contains(line, "name api-7 host node3"))
-	is.NoErr(f.Stop(t.Context()))
 }
 
 // Whoever writes Redis's keys can add any number of members. The log doesn't grow as fast.

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/store"
@@ -41,15 +40,12 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 
 // look is one iteration of belong.
 func (w *worker) look(ctx context.Context) error {
-	if w.isDue(&w.prune) {
+	if w.pruneIsDue() {
 		w.loops.Go(func() {
 			if err := store.PruneSome(w.ctx, w.fleet.Lines.Calls, w.fleet.Space); err != nil {
 				w.pruneLater()
 			}
 		})
-	}
-	if w.isDue(&w.compare) { // some time after a join
-		w.loops.Go(func() { w.compareLeases(w.ctx) })
 	}
 	if w.await(ctx) != nil {
 		return nil // another join is taking a while
@@ -344,8 +340,7 @@ func (w *worker) joined(q *Queue, id string, s stay) error {
 	}
 	delete(w.doubtful, m.membership())
 	w.members[q.ID], w.wanted[q.ID] = m, q
-	m.circle = w.circles[store.Somewhere]          // until its node is known
-	w.compare = time.Now().Add(w.fleet.lease.Beat) // joins come in groups
+	m.circle = w.circles[store.Somewhere] // until its node is known
 	w.fleet.Trace.Joined(traced(q.ID, id))
 	w.mu.Unlock()
 	if q.Handled {

@@ -93,11 +93,10 @@ func (w *worker) pruneLater() {
 	w.prune = time.Now().Add(w.ttl() * 3 / 2)
 }
 
-// isDue calls isTime for one of the worker's times, under the lock.
-func (w *worker) isDue(t *time.Time) bool {
+func (w *worker) pruneIsDue() bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return isTime(t)
+	return isTime(&w.prune)
 }
 
 // isTime reports once that a time has come, and resets it.

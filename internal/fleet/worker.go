@@ -7,7 +7,6 @@ import (
 	"maps"
 	"slices"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/worqr/worqr/internal/engine"
@@ -30,8 +29,7 @@ type worker struct {
 	started time.Time
 	outside logs.Outage // failed joins
 
-	joining   chan struct{} // holds a value during a join or leave, which takes it before mu
-	recalling atomic.Bool   // recall is running
+	joining chan struct{} // holds a value during a join or leave, which takes it before mu
 
 	absent bool // it comes back under a new id and hasn't joined all its queues; protected by joining
 
@@ -45,17 +43,14 @@ type worker struct {
 	outdated bool              // the registration or the names of the queues couldn't be written
 	wanted   map[string]*Queue // queues to serve, even after failures and evictions
 	members  map[string]*member
-	numbers  map[membership]int64    // last rounds of memberships that this id has left
-	burned   map[membership]bool     // queues from which this id may have been evicted
-	doubtful map[membership]stay     // memberships that may exist and shouldn't
-	compare  time.Time               // when to compare leases with other peers; zero: done
-	warned   map[string]bool         // queues about which a warning of different leases was logged
-	dead     evictions               // workers evicted recently, with what hasn't been logged yet
-	recalled map[string]store.Worker // registrations of workers that are about to be evicted
-	prune    time.Time               // when to look for dead workers on the roster; zero: none are known
-	circles  map[string]*circle      // by home
-	shifted  time.Time               // when slots last changed owners or another server replaced the previous one
-	list     time.Time               // when to list the queues again; zero: never
+	numbers  map[membership]int64 // last rounds of memberships that this id has left
+	burned   map[membership]bool  // queues from which this id may have been evicted
+	doubtful map[membership]stay  // memberships that may exist and shouldn't
+	dead     evictions            // workers evicted recently, with what hasn't been logged yet
+	prune    time.Time            // when to look for dead workers on the roster; zero: none are known
+	circles  map[string]*circle   // by home
+	shifted  time.Time            // when slots last changed owners or another server replaced the previous one
+	list     time.Time            // when to list the queues again; zero: never
 }
 
 // A membership identifies a worker id's membership of a queue.
@@ -96,7 +91,7 @@ func newWorker(f *Fleet, id string) *worker {
 		turn: make(chan struct{}, 1), joining: make(chan struct{}, 1),
 		wanted: map[string]*Queue{}, members: map[string]*member{},
 		numbers: map[membership]int64{}, burned: map[membership]bool{}, doubtful: map[membership]stay{},
-		warned: map[string]bool{}, dead: evictions{}, circles: map[string]*circle{},
+		dead: evictions{}, circles: map[string]*circle{},
 	}
 	if f.Lines.InCluster() {
 		w.list = time.Now().Add(listEvery)

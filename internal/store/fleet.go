@@ -137,18 +137,3 @@ func JoinAll(ctx context.Context, r Runner, worker string, lease time.Duration, 
 	}
 	return all
 }
-
-// Some returns two members of each queue, as far as Redis answers: the ones whose leases end first
-// and last.
-func Some(ctx context.Context, r Runner, queues []Keys) [][]string {
-	var calls []redisconn.Call
-	for _, q := range queues {
-		calls = append(calls, redisconn.Command("ZRANGE", q.Workers(), 0, 0), redisconn.Command("ZRANGE", q.Workers(), -1, -1))
-	}
-	some := make([][]string, len(queues))
-	for i, reply := range r.Do(ctx, calls...) {
-		ids, _ := redis.Strings(reply.Value, reply.Err)
-		some[i/2] = append(some[i/2], ids...)
-	}
-	return some
-}
