@@ -83,7 +83,6 @@ var titles = map[inspect.FindingKind]string{
 	"leases": "Workers have different leases", "expired-worker": "A worker's lease has expired", "stalled": "No handler is free",
 	"overdue": "Scheduled tasks are late", "retrying": "Many tasks are waiting for a retry", "long-run": "A task has been running for very long",
 	"backlog": "The backlog exceeds its limit", "clock": "Clocks differ", "replication": "A failover may lose writes",
-	"vulnerable": "This version of Redis has known vulnerabilities",
 }
 
 func title(f inspect.Finding) string {

@@ -30,7 +30,6 @@ var fixes = map[inspect.FindingKind]string{
 
 	"eviction-policy": "$ redis-cli -u URL CONFIG SET maxmemory-policy noeviction; redis-cli -u URL CONFIG REWRITE",
 	"full-coverage":   "$ redis-cli -u URL CONFIG SET cluster-require-full-coverage no; redis-cli -u URL CONFIG REWRITE",
-	"open-slot":       "$ redis-cli --cluster fix HOST:PORT",
 	"cluster":         "$ redis-cli --cluster check HOST:PORT",
 	"memory":          "$ redis-cli -u URL INFO memory",
 }

@@ -129,8 +129,6 @@ func TestClusterCheckNodes(t *testing.T) {
 		to = c.Nodes[1]
 	}
 	from := c.BeginMove(t, slot, to)
-	one("open-slot", inspect.SeverityWarning, "Node "+from.Addr(), fmt.Sprint(slot, " to ", to.Addr()))
-	one("open-slot", inspect.SeverityWarning, "Node "+to.Addr(), fmt.Sprint(slot, " from ", from.Addr()))
 	is.Equal(c.MoveKeys(t, slot, 2, from, to), 2)
 	short := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, CallTimeout: time.Second})
 	report := sure(short.Check(t.Context(), nil))(t)
@@ -139,7 +137,7 @@ func TestClusterCheckNodes(t *testing.T) {
 	for c.MoveKeys(t, slot, 100, from, to) > 0 {
 	}
 	c.EndMove(t, slot, from, to)
-	is.Equal(count(check(), "open-slot")+count(check(), "cluster"), 0)
+	is.Equal(count(check(), "cluster"), 0)
 	is.True(check().OK())
 
 	// A slot without a node.

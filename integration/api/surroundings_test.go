@@ -32,7 +32,7 @@ func TestCheckSurroundings(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) { // not in parallel: the server is shared
 			is := is.New(t)
 			redistest.Do(t, conn, "CONFIG", append([]any{"SET"}, c.settings...)...)
-			report := sure(openDoctor(t, server.URL(), worqr.Options{Prefix: "p"}).Check(t.Context(), &inspect.CheckOptions{Ignore: []inspect.FindingKind{"vulnerable", "replication"}}))(t)
+			report := sure(openDoctor(t, server.URL(), worqr.Options{Prefix: "p"}).Check(t.Context(), &inspect.CheckOptions{Ignore: []inspect.FindingKind{"replication"}}))(t)
 			is.True(report.OK())
 			if c.want == "" {
 				is.Equal(len(report.Findings), 0)

@@ -3,7 +3,6 @@ package doctor
 import (
 	"cmp"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -17,7 +16,6 @@ import (
 const (
 	atOnce     = 16    // nodes queried concurrently
 	fewNodes   = 5     // nodes named in a finding
-	fewSlots   = 5     // slots named in a finding
 	totalSlots = 16384 // in a cluster
 )
 
@@ -77,7 +75,6 @@ func (c *checkup) servers() error {
 	for _, f := range judgeCluster(views, c.Beat) {
 		c.found(f)
 	}
-	c.openSlots(views)
 	return nil
 }
 
@@ -87,9 +84,6 @@ func (c *checkup) lookAround(v *view) error {
 		return nil
 	}
 	err := v.told.TellCluster(c.ctx, v.node)
-	if err == nil {
-		v.open, err = store.OpenSlots(c.ctx, v.node)
-	}
 	if store.IsRefusal(err) {
 		v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("CLUSTER couldn't be read (%s), so the state of the cluster was only partly checked.", words.Shown(err.Error())))
 		return nil
@@ -164,7 +158,6 @@ func judgeCluster(views []*view, beat time.Duration) []inspect.Finding {
 	slices.SortFunc(all, func(a, b inspect.Finding) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Text, b.Text))
 	})
-	all.versions(views)
 	all.clocks(views, beat)
 	return all
 }
@@ -204,25 +197,6 @@ func slots(n int, one, more string) string {
 	return words.Several(n, "slot") + " " + more
 }
 
-// versions reports nodes with different versions.
-func (all *findings) versions(views []*view) {
-	by := map[string][]string{}
-	for _, v := range views {
-		if is := v.told["redis_version"]; is != "" {
-			is = cmp.Or(v.told["valkey_version"], is)
-			by[is] = append(by[is], v.node.Name)
-		}
-	}
-	if len(by) < 2 {
-		return
-	}
-	var said []string
-	for _, is := range slices.Sorted(maps.Keys(by)) {
-		said = append(said, fmt.Sprintf("%s (%s)", words.Shown(is), strings.ToLower(those(by[is])[:1])+those(by[is])[1:]))
-	}
-	all.notice(version, inspect.SeverityNotice, fmt.Sprintf("The nodes have different versions of Redis: %s. Finish the upgrade.", strings.Join(said, ", ")))
-}
-
 // clocks reports nodes whose clocks differ, unless the duration of a call could explain the
 // difference.
 func (all *findings) clocks(views []*view, beat time.Duration) {
@@ -235,39 +209,4 @@ func (all *findings) clocks(views []*view, beat time.Duration) {
 		all.notice(clock, inspect.SeverityWarning, fmt.Sprintf("The clock of node %s is ahead of that of node %s by %v, which is more than a heartbeat. When a queue moves between them, its leases and times shift by that. Synchronize the clocks.",
 			first.node.Name, last.node.Name, by.Round(time.Millisecond)))
 	}
-}
-
-// openSlots schedules a second look at slots that are moving.
-func (c *checkup) openSlots(views []*view) {
-	for _, v := range views {
-		if len(v.open) > 0 && !v.node.Replica {
-			c.last = append(c.last, func() error { return c.stillOpen(v) })
-		}
-	}
-}
-
-// stillOpen reports slots that have been moving since the check began.
-func (c *checkup) stillOpen(v *view) error {
-	now, err := store.OpenSlots(c.ctx, v.node)
-	if err != nil {
-		return err
-	}
-	still := slices.DeleteFunc(v.open, func(s store.OpenSlot) bool { return !slices.Contains(now, s) })
-	if len(still) == 0 {
-		return nil
-	}
-	var said []string
-	for _, s := range still[:min(len(still), fewSlots)] {
-		way := " to "
-		if s.Comes {
-			way = " from "
-		}
-		said = append(said, fmt.Sprint(s.Slot, way, cmp.Or(s.Other, "an unknown node")))
-	}
-	if more := len(still) - len(said); more > 0 {
-		said = append(said, fmt.Sprintf("and %d more", more))
-	}
-	c.found(inspect.Finding{Kind: openSlot, Severity: inspect.SeverityWarning, Subject: v.node.Name,
-		Text: fmt.Sprintf("Node %s: slots have been moving for longer than this check took: %s. Their queues may be stopped meanwhile. Finish the moves, or run redis-cli --cluster fix.", v.node.Name, strings.Join(said, ", "))})
-	return nil
 }

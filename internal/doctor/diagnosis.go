@@ -43,11 +43,9 @@ const (
 	version     inspect.FindingKind = "redis-version"   // Redis is too old
 	clock       inspect.FindingKind = "clock"           // the clocks of this machine and Redis differ
 	memory      inspect.FindingKind = "memory"          // Redis is nearly full
-	vulnerable  inspect.FindingKind = "vulnerable"      // Redis has a known vulnerability in its scripting
 	leases      inspect.FindingKind = "leases"          // peers of a queue have different leases
 	unreadable  inspect.FindingKind = "not-permitted"   // the Redis user lacks a permission
 	cluster     inspect.FindingKind = "cluster"         // a part of the cluster can't be used
-	openSlot    inspect.FindingKind = "open-slot"       // a slot has been moving for a long time
 	coverage    inspect.FindingKind = "full-coverage"   // one node that is down stops all others
 )
 
@@ -55,8 +53,8 @@ var Kinds = []inspect.FindingKind{
 	orphan, lost, token, dead, recurring, disagree, foreign, unknown,
 	unserved, paused,
 	long, stuck, stalled, late, backlog, retrying, failed, policy,
-	persistence, replication, version, clock, memory, vulnerable,
-	leases, unreadable, cluster, openSlot, coverage,
+	persistence, replication, version, clock, memory,
+	leases, unreadable, cluster, coverage,
 }
 
 // maxFindings limits the findings in a report; the rest are counted.

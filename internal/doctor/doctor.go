@@ -36,14 +36,12 @@ type checkup struct {
 
 	nodes []store.Node
 	lost  map[string]bool // nodes that don't answer
-	last  []doubt         // doubts that don't need their own lease
 
 	exams   map[store.Keys]*exam
 	present map[string]bool          // workers that are registered
 	known   map[string]time.Duration // leases by worker
-	doubts  []doubt
-	said    map[string]bool // findings, to avoid duplicates
-	skipped int             // doubts beyond maxDoubts
+	doubts  []func() error           // check something again, a lease later
+	said    map[string]bool          // findings, to avoid duplicates
 }
 
 // An exam is the check of one queue.
@@ -62,9 +60,6 @@ type exam struct {
 	runs      runs            // the held attempts
 	members   []string
 }
-
-// A doubt checks something again, a lease later.
-type doubt func() error
 
 // Examine walks through the keyspace and reports problems. With Repair it also repairs what it can
 // without losing a task, and returns how many tasks it returned to the front. If it fails, the
@@ -246,33 +241,17 @@ func (c *checkup) queues() error {
 	return nil
 }
 
-// maxDoubts limits how many things are checked again; the others are only counted. No fleet has that
-// many, so another program must have written them.
-const maxDoubts = 10_000
-
-// doubt schedules a second check, a lease later.
-func (c *checkup) doubt(again doubt) {
-	if len(c.doubts) == maxDoubts {
-		c.skipped++
-		return
-	}
-	c.doubts = append(c.doubts, again)
-}
-
 // again runs the second checks, a lease later.
 func (c *checkup) again() error {
-	if len(c.doubts) == 0 && len(c.last) == 0 {
+	if len(c.doubts) == 0 {
 		return nil
-	}
-	if c.skipped > 0 {
-		c.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("Check examines at most %d suspicious items twice, and has skipped %d more. Repair what it reports, and check again.", maxDoubts, c.skipped))
 	}
 	select {
 	case <-c.ctx.Done():
 		return context.Cause(c.ctx)
 	case <-time.After(c.Lease):
 	}
-	for _, look := range append(c.doubts, c.last...) {
+	for _, look := range c.doubts {
 		if err := look(); err != nil {
 			return c.passOver(nil, err) // the remaining checks would have to wait for the node, too
 		}

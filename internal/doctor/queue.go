@@ -138,7 +138,7 @@ func (c *checkup) flaw(e *exam, what store.What, worker string, f store.Flaw) er
 		return nil // tasks may stay in a failed queue
 	}
 	if d.patience && !f.Mended {
-		c.doubt(func() error { return c.secondLook(e, what, f) })
+		c.doubts = append(c.doubts, func() error { return c.secondLook(e, what, f) })
 		return nil
 	}
 	return c.conclude(e, what, worker, f, d)

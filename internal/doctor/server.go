@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
@@ -27,7 +26,6 @@ type view struct {
 	now      int64
 	told     store.Told
 	settings map[string]string
-	open     []store.OpenSlot
 	found    findings // findings about what it doesn't report
 	err      error
 }
@@ -103,7 +101,6 @@ func (v *view) judge() []inspect.Finding {
 func judgeServer(told store.Told, settings map[string]string, replica bool) []inspect.Finding {
 	var all findings
 	all.version(told)
-	all.holes(told)
 	all.memory(told.Policy())
 	all.persistence(told, settings)
 	if replica {
@@ -124,10 +121,6 @@ func (all *findings) notice(kind inspect.FindingKind, severity inspect.Severity,
 	*all = append(*all, inspect.Finding{Kind: kind, Severity: severity, Text: text})
 }
 
-func (c *checkup) notice(kind inspect.FindingKind, severity inspect.Severity, text string) {
-	c.found(inspect.Finding{Kind: kind, Severity: severity, Text: text})
-}
-
 // clock reports a clock difference that people notice, unless the duration of the call could
 // explain it.
 func (all *findings) clock(v *view) {
@@ -140,37 +133,6 @@ func (all *findings) clock(v *view) {
 func (all *findings) version(told store.Told) {
 	if v := told["redis_version"]; v != "" && store.IsOlder(v, store.Oldest) {
 		all.notice(version, inspect.SeverityError, fmt.Sprintf("Redis is %s, and lacks commands that worqr needs. Use %s or later.", words.Shown(v), store.Oldest))
-	}
-}
-
-// patched maps each branch of Redis to the first version without known vulnerabilities in its
-// scripting, such as CVE-2022-24834, CVE-2024-31449, CVE-2024-46981 and CVE-2025-49844. Branch 7.0
-// and those before 6.2 have no such version.
-var patched = map[string]string{"6.2": "6.2.20", "7.0": "", "7.2": "7.2.11", "7.4": "7.4.6", "8.0": "8.0.4", "8.2": "8.2.2"}
-
-// overflow maps each branch to the first version in which cjson, which worqr's scripts use, doesn't
-// overflow with large strings (CVE-2022-24834). Later branches never did.
-var overflow = map[string]string{"6.2": "6.2.13", "7.0": "7.0.12"}
-
-// holes reports known vulnerabilities in the scripting of a version of Redis. Other servers that
-// speak its protocol have their own versions.
-func (all *findings) holes(told store.Told) {
-	v := told["redis_version"]
-	branch := strings.Join(strings.SplitN(v+"..", ".", 3)[:2], ".")
-	least, known := patched[branch]
-	if !known || told["server_name"] != "" && told["server_name"] != "redis" || told["valkey_version"] != "" {
-		return
-	}
-	to := "a patched version, such as 7.2.11 or 7.4.6"
-	if least != "" {
-		to = least + " or later"
-	}
-	to = fmt.Sprintf(" Upgrade to %s, unless your distribution has patched this one.", to)
-	switch first := overflow[branch]; {
-	case first != "" && store.IsOlder(v, first):
-		all.notice(vulnerable, inspect.SeverityWarning, fmt.Sprintf("Redis %s has a heap overflow in the JSON library of its scripts (CVE-2022-24834), and other vulnerabilities in its scripting.", words.Shown(v))+to)
-	case least == "" || store.IsOlder(v, least):
-		all.notice(vulnerable, inspect.SeverityNotice, fmt.Sprintf("Redis %s has known vulnerabilities in its scripting (such as CVE-2025-49844): anyone who may run scripts can take over the server.", words.Shown(v))+to)
 	}
 }
 

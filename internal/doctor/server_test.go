@@ -7,29 +7,8 @@ import (
 
 	"github.com/matryer/is"
 
-	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/store"
 )
-
-// A vulnerable version is a warning if large payloads may trigger a vulnerability, and a notice if
-// only users who may run scripts can. Other servers, which have their own version numbers, aren't
-// judged.
-func TestVulnerable(t *testing.T) {
-	t.Parallel()
-	for said, want := range map[string]inspect.Severity{
-		"6.2.12": inspect.SeverityWarning, "6.2.13": inspect.SeverityNotice, "6.2.19": inspect.SeverityNotice, "6.2.20": "", "6.2.21": "",
-		"7.0.11": inspect.SeverityWarning, "7.0.15": inspect.SeverityNotice, "7.2.10": inspect.SeverityNotice, "7.2.11": "", "7.4.5": inspect.SeverityNotice, "7.4.6": "",
-		"8.0.3": inspect.SeverityNotice, "8.0.4": "", "8.2.1": inspect.SeverityNotice, "8.2.2": "", "8.4.0": "", "10.0.0": "", "x": "", "": "",
-		"7.2.4 valkey": "",
-	} {
-		told := store.Told{}
-		told["redis_version"], told["server_name"], _ = strings.Cut(said, " ")
-		var all findings
-		if all.holes(told); len(all) > 0 != (want != "") || len(all) > 0 && all[0].Severity != want {
-			t.Errorf("%q: %v", said, all)
-		}
-	}
-}
 
 // Versions are compared only as far as necessary.
 func TestVersion(t *testing.T) {

@@ -3,10 +3,7 @@ package store
 import (
 	"context"
 	"errors"
-	"strconv"
 	"strings"
-
-	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
 )
@@ -58,50 +55,6 @@ func (l *Lines) Ping(ctx context.Context) error {
 func (t Told) TellCluster(ctx context.Context, r Runner) error {
 	v, err := r.One(ctx, redisconn.Command("CLUSTER", "INFO"))
 	return t.read(redisconn.Reply{Value: v, Err: err})
-}
-
-// An OpenSlot is a slot that is moving from or to a node, as that node sees it.
-type OpenSlot struct {
-	Slot  int
-	Comes bool   // it's moving to that node; otherwise from it
-	Other string // address of the other node; "" if it isn't known
-}
-
-// OpenSlots returns the open slots of a node.
-func OpenSlots(ctx context.Context, r Runner) ([]OpenSlot, error) {
-	text, err := redis.String(r.One(ctx, redisconn.Command("CLUSTER", "NODES")))
-	if err != nil {
-		return nil, err
-	}
-	return openSlots(text), nil
-}
-
-// openSlots parses the reply to CLUSTER NODES, where [7->-id] is a slot that is moving to a node and
-// [7-<-id] one that is moving from it.
-func openSlots(text string) (open []OpenSlot) {
-	addresses := map[string]string{}
-	for line := range strings.Lines(text) {
-		words := strings.Fields(line)
-		if len(words) < 8 {
-			continue
-		}
-		addresses[words[0]], _, _ = strings.Cut(words[1], "@")
-		if !strings.Contains(words[2], "myself") {
-			continue
-		}
-		for _, w := range words[8:] {
-			parts := strings.SplitN(strings.Trim(w, "[]"), "-", 3) // a range has two
-			slot, err := strconv.Atoi(parts[0])
-			if len(parts) < 3 || err != nil || !strings.HasPrefix(w, "[") {
-				continue
-			}
-			open = append(open, OpenSlot{Slot: slot, Comes: parts[1] == "<", Other: parts[2]})
-		}
-	}
-	for i := range open { // all addresses are known now
-		open[i].Other = addresses[open[i].Other]
-	}
-	return open
 }
 
 // IsAway reports whether an error says that Redis, or a node, can't be used at present.
