@@ -75,10 +75,10 @@ func (s *Schedules) page(ctx context.Context, h *home, l *site, jobs []*job) err
 			s.known(j, told[i])
 		}
 		jobs = nil
-		for i, p := range s.plans(ctx, compare) {
-			if p != nil {
-				s.printed(compare[i].job, p.print)
-				jobs = append(jobs, compare[i].job)
+		for _, w := range compare {
+			if p := s.plan(w); p != nil {
+				s.printed(w.job, p.print)
+				jobs = append(jobs, w.job)
 			}
 		}
 	}
@@ -91,9 +91,8 @@ func (s *Schedules) page(ctx context.Context, h *home, l *site, jobs []*job) err
 // send asserts in full the schedules that Redis wants, several per call.
 func (s *Schedules) send(ctx context.Context, h *home, l *site, wants []want) error {
 	var p page
-	for i, plan := range s.plans(ctx, wants) {
-		j := wants[i].job
-		spec := s.specOf(j)
+	for _, w := range wants {
+		j, plan, spec := w.job, s.plan(w), s.specOf(w.job)
 		if plan == nil || !s.current(j) {
 			continue
 		}
@@ -202,10 +201,8 @@ func (s *Schedules) say(j *job, log func(string, ...any), msg string, attrs ...a
 // fault logs a problem with the times of a job, once until the times are valid again.
 func (s *Schedules) fault(w want, err error) {
 	kind, attrs := err, []any{"err", err}
-	if u, ok := errors.AsType[*nextError](err); ok {
-		if kind = u.kind; u.stack != "" {
-			attrs = append(attrs, "stack", u.stack)
-		}
+	if p, ok := errors.AsType[*panicError](err); ok {
+		kind, attrs = errPanicked, append(attrs, "stack", p.stack)
 	}
 	never := errors.Is(err, ErrNever)
 	if kind == w.flaw || never && w.state == store.ScheduleMore { // Redis has its last times

@@ -14,9 +14,8 @@ func TestPrint(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 1, 0, 30, 0, 0, time.UTC)
 	print := func(s Spec) string {
-		timing := begin(s, at, at)
-		<-timing.done
-		return timing.print
+		p, _ := s.plan(at, at)
+		return p.print
 	}
 	until := func(n int) Schedule { // hourly, n times
 		return next(func(t time.Time) time.Time {

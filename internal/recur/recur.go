@@ -69,8 +69,7 @@ type job struct {
 	since  int64     // this and state are only changed by the goroutine that asserts it
 	state  string    // the last one that Redis returned
 
-	timing *timing // nil unless its times are being computed; owned, like flaw, by the goroutine that asserts it
-	flaw   error   // the last one logged
+	flaw error // the last one logged; owned by the goroutine that asserts it
 }
 
 func New(c Config) *Schedules {
@@ -155,19 +154,20 @@ func (s *Schedules) Renew() {
 	s.stir()
 }
 
-// Begin asserts the schedules for the first time and waits for that. It waits at most as long as a
-// schedule's Next may take, and until ctx ends.
+// patience is how long Begin waits.
+const patience = time.Second
+
+// Begin asserts the schedules for the first time, and waits for that for a while, at most until ctx
+// ends.
 func (s *Schedules) Begin(ctx context.Context) {
 	ended := make(chan struct{})
 	s.work.Go(func() {
 		defer close(ended)
 		s.startDue(ctx).Wait()
 	})
-	patience := time.NewTimer(maxNext)
-	defer patience.Stop()
 	select {
 	case <-ended:
-	case <-patience.C:
+	case <-time.After(patience):
 	case <-ctx.Done():
 	}
 }
