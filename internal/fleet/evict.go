@@ -53,7 +53,7 @@ func (f *Fleet) Sweep(ctx context.Context) (failed []string, err error) {
 	if len(dead) > 0 {
 		f.counts.Swept.Add(int64(len(dead)))
 		last := context.WithoutCancel(ctx)
-		f.report(saysEvicted, dead, f.registered(last, failed))
+		f.report(dead, f.registered(last, failed))
 		errs = append(errs, f.partly(f.dismiss(last, failed)))
 	}
 	return failed, joined(append(errs, f.partly(store.Prune(ctx, f.Lines.Calls, f.Space))))
@@ -147,6 +147,7 @@ type eviction struct {
 	at     time.Time // when it was evicted from the first queue
 	queues []string
 	tasks  int
+	again  bool // it was reported before, on other queues
 }
 
 type evictions map[string]*eviction // by worker
@@ -162,22 +163,13 @@ func (e evictions) add(queue string, d store.Dead) {
 	one.tasks += d.Tasks
 }
 
-// join adds a later eviction from more queues.
-func (e *eviction) join(later *eviction) {
-	if len(e.queues) == 0 {
-		e.at = later.at
-	}
-	e.queues = append(e.queues, later.queues...)
-	e.tasks += later.tasks
-}
-
 // report logs one line for each evicted worker, within a limit. If a worker is no longer registered, the line has
 // only its id.
-func (f *Fleet) report(what string, dead evictions, were map[string]store.Worker) {
+func (f *Fleet) report(dead evictions, were map[string]store.Worker) {
 	for _, id := range slices.Sorted(maps.Keys(dead)) {
 		o, attrs := dead[id], []any{"worker", id}
 		w, there := were[id]
-		if w.ID = id; what == saysEvicted {
+		if w.ID = id; !o.again {
 			f.evictedOther(w, o)
 		}
 		if there {
@@ -185,16 +177,10 @@ func (f *Fleet) report(what string, dead evictions, were map[string]store.Worker
 		}
 		queues := slices.Compact(slices.Sorted(slices.Values(o.queues)))
 		if f.lines.Allow(queues[0]) {
-			f.Log.Warn("worqr: "+what, append(attrs, "queues", queues, "tasks", o.tasks, "evicted_at", o.at)...)
+			f.Log.Warn("worqr: evicted a worker whose lease expired", append(attrs, "queues", queues, "tasks", o.tasks, "evicted_at", o.at)...)
 		}
 	}
 }
-
-// The messages of report: the first for each worker, later the second if there is more to report.
-const (
-	saysEvicted = "evicted a worker whose lease expired"
-	saysMore    = "an evicted worker's lease expired on more queues"
-)
 
 // dismiss removes dead workers from the roster while a caller waits. Each page of them may take as
 // long as a call: a heartbeat's time may be too short.
@@ -228,44 +214,34 @@ func (f *Fleet) dismissQuietly(ctx context.Context, dead []string) {
 }
 
 // recordDead counts dead workers, and logs them as soon as it has read their names, since whatever
-// killed them may kill this peer next. A round renews the lease on one queue
-// only, so the lease may expire a beat later on another queue, which is noticed a beat after that.
-// Those queues share a second line. Until then, the workers stay on the roster, where other peers
-// read their names.
+// killed them may kill this peer next. A round renews the lease on one queue only, so the lease may
+// expire a beat later on another queue, which is noticed a beat after that. Until then, the workers
+// stay on the roster, where other peers read their names.
 func (w *worker) recordDead(dead evictions) {
-	first := evictions{}
+	var first []string
 	w.mu.Lock()
 	for id, o := range dead {
-		if more := w.dead[id]; more != nil {
-			more.join(o)
-		} else {
-			first[id], w.dead[id] = o, &eviction{}
+		if o.again = w.dead[id]; !o.again {
+			w.dead[id], first = true, append(first, id)
 		}
 	}
 	w.mu.Unlock()
-	if len(first) == 0 {
-		return
-	}
 	w.fleet.counts.Swept.Add(int64(len(first)))
 	w.loops.Go(func() {
-		ids := slices.Sorted(maps.Keys(first))
-		were := w.fleet.registered(w.last, ids)
-		w.fleet.report(saysEvicted, first, were)
+		w.fleet.report(dead, w.fleet.registered(w.last, slices.Sorted(maps.Keys(dead))))
+		if len(first) == 0 {
+			return
+		}
 		select {
 		case <-w.ctx.Done():
 		case <-time.After(w.fleet.lease.Beat * 9 / 4):
 		}
-		more := evictions{}
 		w.mu.Lock()
-		for _, id := range ids {
-			if o := w.dead[id]; len(o.queues) > 0 {
-				more[id] = o
-			}
+		for _, id := range first {
 			delete(w.dead, id)
 		}
 		w.mu.Unlock()
-		w.fleet.report(saysMore, more, were)
-		w.fleet.dismissQuietly(w.last, ids)
+		w.fleet.dismissQuietly(w.last, first)
 	})
 }
 

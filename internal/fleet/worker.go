@@ -46,7 +46,7 @@ type worker struct {
 	numbers  map[membership]int64 // last rounds of memberships that this id has left
 	burned   map[membership]bool  // queues from which this id may have been evicted
 	doubtful map[membership]stay  // memberships that may exist and shouldn't
-	dead     evictions            // workers evicted recently, with what hasn't been logged yet
+	dead     map[string]bool      // workers evicted recently
 	prune    time.Time            // when to look for dead workers on the roster; zero: none are known
 	circles  map[string]*circle   // by home
 	shifted  time.Time            // when slots last changed owners or another server replaced the previous one
@@ -91,7 +91,7 @@ func newWorker(f *Fleet, id string) *worker {
 		turn: make(chan struct{}, 1), joining: make(chan struct{}, 1),
 		wanted: map[string]*Queue{}, members: map[string]*member{},
 		numbers: map[membership]int64{}, burned: map[membership]bool{}, doubtful: map[membership]stay{},
-		dead: evictions{}, circles: map[string]*circle{},
+		dead: map[string]bool{}, circles: map[string]*circle{},
 	}
 	if f.Lines.InCluster() {
 		w.list = time.Now().Add(listEvery)
