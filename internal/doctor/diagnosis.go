@@ -26,7 +26,7 @@ const (
 
 // Problems of the service: nothing is broken, but it may not do its work.
 const (
-	long     inspect.FindingKind = "long-run"      // a task has run for a long time, or for far longer than others
+	long     inspect.FindingKind = "long-run"      // a task has run for a long time
 	stuck    inspect.FindingKind = "stuck-handler" // handlers that didn't return after their context ended
 	stalled  inspect.FindingKind = "stalled"       // tasks wait, and none has started for a long time
 	late     inspect.FindingKind = "overdue"       // a task was due long ago

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-	"strconv"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
@@ -18,9 +17,7 @@ const (
 	defaultWait     = 10 * time.Minute
 	defaultRetrying = 10
 
-	recently  = time.Hour   // for failures
-	overtakes = 100         // a run is unusually long if this many times the number of running tasks have started since
-	atLeast   = time.Minute // shorter runs aren't reported for that
+	recently = time.Hour // for failures
 )
 
 // against returns the severity of exceeding a limit: one that was set, or the default.
@@ -34,29 +31,26 @@ func against(set bool) inspect.Severity {
 // A run is an attempt that a worker holds.
 type run struct {
 	process, worker string
-	token           string
 	since           time.Time // zero if the id doesn't contain it
 }
 
 // runs summarizes the runs of a queue, so that not all of them are kept.
 type runs struct {
-	held   int
 	long   int // longer than MaxRun
-	oldest run // by token
+	oldest run
 	newest time.Time
 }
 
 // add adds a run. Its process id contains the time when its peer asked for it.
 func (r *runs) add(now int64, limits inspect.CheckOptions, one run) {
 	one.since = store.StartedAt(one.process)
-	r.held++
 	if one.since.IsZero() {
 		return
 	}
 	if age(now, one.since) > cmp.Or(limits.MaxRunTime, defaultRun) {
 		r.long++
 	}
-	if r.oldest.process == "" || grown(one.token, r.oldest.token) {
+	if r.oldest.process == "" || one.since.Before(r.oldest.since) {
 		r.oldest = one
 	}
 	if one.since.After(r.newest) {
@@ -109,28 +103,17 @@ func (all *findings) add(kind inspect.FindingKind, severity inspect.Severity, ke
 	*all = append(*all, inspect.Finding{Kind: kind, Severity: severity, Key: key, Text: text})
 }
 
-// long reports long runs. It also reports the oldest one if so many tasks have started since that
-// it must take far longer than the others.
+// long reports long runs.
 func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) {
 	r := v.runs
-	if r.held == 0 || r.oldest.process == "" {
+	if r.long == 0 {
 		return
 	}
-	f := inspect.Finding{Kind: long, Key: words.Clip(q.Process(r.oldest.process)), Subject: words.Clip(r.oldest.worker)}
-	ran := age(v.Now, r.oldest.since)
-	which := fmt.Sprintf("the oldest has run for %v, since %s", ran.Round(time.Second), words.Clock(r.oldest.since))
-	const cure = "Its handler may be stuck: look at its worker, and set a Timeout."
-	first, _ := strconv.ParseInt(r.oldest.token, 10, 64)
-	if since := v.Token - first; r.long > 0 {
-		f.Severity = against(limits.MaxRunTime > 0)
-		f.Text = fmt.Sprintf("%s for longer than %v: %s. %s", words.Tasks(r.long, "has run", "have run"), cmp.Or(limits.MaxRunTime, defaultRun), which, cure)
-	} else if first > 0 && since > int64(overtakes*r.held) && ran > atLeast {
-		f.Severity = inspect.SeverityNotice
-		f.Text = fmt.Sprintf("A task has run far longer than others: %s; %d have started since. %s", which, since, cure)
-	} else {
-		return
-	}
-	*all = append(*all, f)
+	*all = append(*all, inspect.Finding{
+		Kind: long, Severity: against(limits.MaxRunTime > 0), Key: words.Clip(q.Process(r.oldest.process)), Subject: words.Clip(r.oldest.worker),
+		Text: fmt.Sprintf("%s for longer than %v: the oldest has run for %v, since %s. Its handler may be stuck: look at its worker, and set a Timeout.",
+			words.Tasks(r.long, "has run", "have run"), cmp.Or(limits.MaxRunTime, defaultRun), age(v.Now, r.oldest.since).Round(time.Second), words.Clock(r.oldest.since)),
+	})
 }
 
 // stalled reports that all handlers have been busy with the same tasks for a long time while others

@@ -34,15 +34,13 @@ func TestHealth(t *testing.T) {
 		want   string
 	}{
 		"nothing":                  {in: q},
-		"a run":                    {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(time.Minute), token: "1"}}},
-		"a long run":               {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(2 * time.Hour), token: "1"}}, want: "notice long-run"},
-		"longer than was set":      {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(time.Minute), token: "1"}}, limits: inspect.CheckOptions{MaxRunTime: time.Second}, want: "warning long-run"},
-		"overtaken":                {in: q, vitals: vitals{Health: store.Health{Workers: 1, Token: 102}}, runs: []run{{process: attempt(2 * time.Minute), token: "1"}}, want: "notice long-run"},
-		"hardly overtaken":         {in: q, vitals: vitals{Health: store.Health{Workers: 1, Token: 101}}, runs: []run{{process: attempt(2 * time.Minute), token: "1"}}},
-		"an id that isn't ours":    {in: q, vitals: vitals{Health: working}, runs: []run{{process: "x", token: "1"}}},
-		"all busy":                 {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1}}, runs: []run{{process: attempt(11 * time.Minute), token: "1"}}, want: "notice stalled"},
-		"one is idle":              {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1, Idle: 1}}, runs: []run{{process: attempt(11 * time.Minute), token: "1"}}},
-		"paused":                   {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1, Paused: true}}, runs: []run{{process: attempt(11 * time.Minute), token: "1"}}},
+		"a run":                    {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(time.Minute)}}},
+		"a long run":               {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(2 * time.Hour)}}, want: "notice long-run"},
+		"longer than was set":      {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(time.Minute)}}, limits: inspect.CheckOptions{MaxRunTime: time.Second}, want: "warning long-run"},
+		"an id that isn't ours":    {in: q, vitals: vitals{Health: working}, runs: []run{{process: "x"}}},
+		"all busy":                 {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1}}, runs: []run{{process: attempt(11 * time.Minute)}}, want: "notice stalled"},
+		"one is idle":              {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1, Idle: 1}}, runs: []run{{process: attempt(11 * time.Minute)}}},
+		"paused":                   {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1, Paused: true}}, runs: []run{{process: attempt(11 * time.Minute)}}},
 		"overdue":                  {in: q, vitals: vitals{Health: store.Health{Workers: 1, FirstDue: now.Add(-time.Hour).UnixMilli()}}, want: "notice overdue"},
 		"overdue by what was set":  {in: q, vitals: vitals{Health: store.Health{Workers: 1, FirstDue: now.Add(-time.Minute).UnixMilli()}}, limits: inspect.CheckOptions{MaxWaitTime: time.Second}, want: "warning overdue"},
 		"a backlog without limit":  {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1000}}},
@@ -103,10 +101,9 @@ func TestRuns(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var r runs
-	for _, one := range []run{{process: attempt(time.Minute), token: "12"}, {process: attempt(time.Hour), token: "9"}, {process: "x", token: "1"}} {
+	for _, one := range []run{{process: attempt(time.Minute)}, {process: attempt(time.Hour)}, {process: "x"}} {
 		r.add(now.UnixMilli(), inspect.CheckOptions{}, one)
 	}
-	is.Equal(r.held, 3)
-	is.Equal(r.oldest.token, "9") // compared as numbers, and only if the id contains a time
+	is.Equal(r.oldest.process, attempt(time.Hour))
 	is.Equal(age(now.UnixMilli(), r.newest), time.Minute)
 }

@@ -78,21 +78,19 @@ func (c *checkup) held(e *exam) error {
 	}
 	holder := map[string]string{}
 	for _, w := range workers {
-		for runs, err := range store.Runs(c.ctx, c.Runner, e.keys, w) {
+		for ids, err := range store.Runs(c.ctx, c.Runner, e.keys, w) {
 			if err != nil {
 				return err
 			}
-			ids := make([]string, len(runs))
-			for i, r := range runs {
-				ids[i] = r.Process
-				delete(e.processes, r.Process)
-				e.runs.add(e.now, c.Limits, run{process: r.Process, worker: w, token: r.Token})
-				if other := holder[r.Process]; other != "" && other != w {
-					if err := c.judge(e, store.CheckTwice, other, []string{r.Process + ":" + w}); err != nil {
+			for _, id := range ids {
+				delete(e.processes, id)
+				e.runs.add(e.now, c.Limits, run{process: id, worker: w})
+				if other := holder[id]; other != "" && other != w {
+					if err := c.judge(e, store.CheckTwice, other, []string{id + ":" + w}); err != nil {
 						return err
 					}
 				}
-				holder[r.Process] = w
+				holder[id] = w
 			}
 			if err := c.judge(e, store.CheckHeld, w, ids); err != nil {
 				return err

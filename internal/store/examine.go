@@ -114,18 +114,9 @@ func Names(ctx context.Context, r Runner, q Keys, what What) iter.Seq2[[]string,
 	return pages(ctx, filter(names(untyped(scan(r, command, key))), sieve{}.passes))
 }
 
-// A Run is a process that a worker holds.
-type Run struct{ Process, Token string }
-
 // Runs yields the processes that a worker holds, page by page.
-func Runs(ctx context.Context, r Runner, q Keys, worker string) iter.Seq2[[]Run, error] {
-	return pages(ctx, each(untyped(scan(r, "ZSCAN", q.Working(worker))), func(_ context.Context, some []item) ([]Run, error) {
-		all := make([]Run, len(some))
-		for i, one := range some {
-			all[i] = Run{one.name, one.value}
-		}
-		return all, nil
-	}))
+func Runs(ctx context.Context, r Runner, q Keys, worker string) iter.Seq2[[]string, error] {
+	return pages(ctx, names(untyped(scan(r, "ZSCAN", q.Working(worker)))))
 }
 
 // A Health holds counts that show whether a queue's tasks are being processed.
@@ -137,7 +128,6 @@ type Health struct {
 	Workers  int   // with an unexpired lease
 	Idle     int
 	Paused   bool
-	Token    int64
 }
 
 // ReadHealth reads the counts. A key of another type counts as empty.
@@ -148,13 +138,13 @@ func ReadHealth(ctx context.Context, r Runner, q Keys) (Health, error) {
 	}
 	replies := r.Do(ctx, redisconn.Command("LLEN", q.Waiting()), redisconn.Command("XLEN", q.Added()),
 		redisconn.Command("ZCOUNT", q.Schedule(), "-inf", now), redisconn.Command("ZCOUNT", q.Workers(), now, "+inf"),
-		redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()), redisconn.Command("GET", q.Token()),
+		redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Paused()),
 		overdueCall(q, strconv.FormatInt(now, 10)))
-	n, err := numbers(replies[:7])
+	n, err := numbers(replies[:6])
 	if err != nil {
 		return Health{}, err
 	}
-	return Health{now, int(n[0] + n[1]), int(n[2]), firstDue(replies[7]), int(n[3]), int(n[4]), n[5] > 0, n[6]}, nil
+	return Health{now, int(n[0] + n[1]), int(n[2]), firstDue(replies[6]), int(n[3]), int(n[4]), n[5] > 0}, nil
 }
 
 // FailedSince counts the tasks that wait in these entries of a failed queue, and those that failed at a time or later.
