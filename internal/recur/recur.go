@@ -51,7 +51,6 @@ type Schedules struct {
 	unlisted map[string]store.Target
 	listing  bool
 	renewed  time.Time // when all were last asserted again because Redis had lost one
-	turns    int
 }
 
 // An id identifies a schedule.

@@ -3,7 +3,6 @@ package recur
 import (
 	"cmp"
 	"context"
-	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -87,9 +86,6 @@ func (s *Schedules) due(now time.Time) (visits map[string]*visit, targets map[st
 		s.bookLocked(visits, s.siteLocked(j.target), j)
 	}
 	s.endsLocked(visits, now)
-	if s.turns++; s.turns%forgetEach == 0 {
-		s.forgetLocked(now)
-	}
 	for _, v := range visits {
 		if h := v.home; now.Sub(h.visited) > s.period { // this process may have been stalled, and so may other peers
 			h.steady = now
@@ -104,19 +100,6 @@ func (s *Schedules) due(now time.Time) (visits map[string]*visit, targets map[st
 		s.listing, targets, s.unlisted = true, s.unlisted, map[string]store.Target{}
 	}
 	return visits, targets
-}
-
-// forgetEach is how many turns there are between two calls of forgetLocked.
-const forgetEach = 60
-
-// forgetLocked removes queues and nodes that the peer no longer uses.
-func (s *Schedules) forgetLocked(now time.Time) {
-	used := map[string]bool{}
-	for _, j := range s.jobs {
-		used[j.queue] = true
-	}
-	maps.DeleteFunc(s.sites, func(id string, l *site) bool { return !used[id] && !l.busy && now.Sub(l.steady) > 2*s.period })
-	maps.DeleteFunc(s.homes, func(_ string, h *home) bool { return !h.busy && now.Sub(h.visited) > 2*s.period })
 }
 
 func (s *Schedules) siteLocked(q store.Target) *site {

@@ -122,12 +122,4 @@ func TestDue(t *testing.T) {
 	again, _ := r.due(now.Add(3 * fast))
 	is.Equal(count(again), 0) // another visit is in progress
 	is.Equal(count(visits), perBeat)
-
-	r.Unset("q", "k:0")
-	r.forgetLocked(now.Add(time.Hour))
-	is.Equal(len(r.sites), 1)
-	clear(r.jobs)
-	r.forgetLocked(now.Add(time.Hour))
-	is.Equal(len(r.sites), 0)
-	is.Equal(len(r.homes), 0)
 }

@@ -40,3 +40,9 @@ func (r *Router) Fail(at string) { r.reached(at, false) }
 // Watch makes the router treat its server as one that sentinels may replace. Call it before the
 // router is used.
 func (r *Router) Watch() { r.watched = true }
+
+// Over returns a router to the single server of a line.
+func Over(l *redisconn.Line) *Router { return &Router{one: l} }
+
+// InCluster returns the servers of a cluster.
+func InCluster(c *Cluster) *Servers { return &Servers{cluster: c} }

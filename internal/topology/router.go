@@ -72,9 +72,6 @@ func NewRouter(p *Servers, timeout time.Duration, line func(dial redisconn.Dial)
 	return r
 }
 
-// Over returns a router to the single server of a line.
-func Over(l *redisconn.Line) *Router { return &Router{one: l} }
-
 func (r *Router) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
 	if r.one != nil {
 		return r.retry(ctx, calls, r.one.Do(ctx, calls...))

@@ -44,9 +44,6 @@ func NewCluster(seeds []string, dial func(address string) redisconn.Dial) *Clust
 	return &Cluster{seeds: slices.Clone(seeds), dial: dial, nodes: []string{""}, pace: pace{pause: askFirst}, watch: map[*func()]bool{}}
 }
 
-// InCluster returns the servers of a cluster.
-func InCluster(c *Cluster) *Servers { return &Servers{cluster: c} }
-
 // IsCluster reports whether keys are on several servers.
 func (s *Servers) IsCluster() bool { return s.cluster != nil }
 
