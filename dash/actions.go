@@ -142,6 +142,9 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	case errors.As(err, &wrong):
 		d.refuse(w, http.StatusUnprocessableEntity, string(wrong))
 		return
+	case errors.Is(err, worqr.ErrInvalid) || errors.Is(err, worqr.ErrBadName): // it wasn't sent
+		d.refuse(w, http.StatusUnprocessableEntity, err.Error())
+		return
 	case err != nil:
 		d.refuse(w, http.StatusBadGateway, "The action failed, possibly partway through: "+err.Error())
 		return

@@ -94,7 +94,10 @@ func TestActions(t *testing.T) {
 	is.Equal(b.post("act", "verb", "view").StatusCode, http.StatusBadRequest)
 	is.Equal(b.post("act", "verb", "requeue", "name", "q").StatusCode, http.StatusUnprocessableEntity)
 	is.Equal(b.post("act", "verb", "fail-worker").StatusCode, http.StatusUnprocessableEntity)
-	is.Equal(b.post("act", "verb", "pause", "name", "bad name").StatusCode, http.StatusBadGateway)
+	is.Equal(b.post("act", "verb", "pause", "name", "bad name").StatusCode, http.StatusUnprocessableEntity)
+	r = b.post("act", "verb", "enqueue", "name", "q", "key", strings.Repeat("k", worqr.MaxKeySize+1), "payload", "x")
+	is.Equal(r.StatusCode, http.StatusUnprocessableEntity)
+	is.True(strings.Contains(r.text, "the limit is") && !strings.Contains(r.text, "partway"))
 	is.Equal(b.post("act", "verb", "enqueue", "name", "q", "payload", strings.Repeat("x", 2<<20)).StatusCode, http.StatusRequestEntityTooLarge)
 	for _, to := range []string{"https://evil.example/", "//evil.example", "javascript:alert(1)", "/etc", "../x"} {
 		at := b.post("act", "verb", "resume", "name", "q", "back", to).Header.Get("Location")

@@ -2,6 +2,7 @@ package dash
 
 import (
 	"context"
+	"maps"
 	"net/url"
 	"slices"
 	"strings"
@@ -24,17 +25,16 @@ type workersBody struct {
 func (d *dashboard) workers(_ context.Context, now *snapshot, query url.Values) (*page, error) {
 	body := &workersBody{Filter: query.Get("q"), All: len(now.workers), Queues: len(now.queues)}
 	var picked []inspect.Worker
+	versions := map[string]bool{}
 	for _, w := range now.workers {
 		body.Stuck += w.StuckHandlers
-		if !slices.Contains(body.Version, w.Version) {
-			body.Version = append(body.Version, w.Version)
-		}
+		versions[w.Version] = true
 		of := strings.ToLower(strings.Join(append([]string{w.ID, w.Name, w.Host, w.Version}, w.Queues...), "\n"))
 		if strings.Contains(of, strings.ToLower(body.Filter)) {
 			picked = append(picked, w)
 		}
 	}
-	slices.Sort(body.Version)
+	body.Version = slices.Sorted(maps.Keys(versions))
 	body.Rows, body.Pager = paged(picked, "workers", query)
 	return &page{Name: "workers", Tab: "workers", Heading: "Workers", Query: query, Now: now, Banners: d.banners(now, ""), Live: []string{"workers-totals", "workers-rows"}, Body: body}, nil
 }
