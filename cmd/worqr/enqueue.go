@@ -314,7 +314,9 @@ func (c *enqueueCommand) read(ctx context.Context, con *console, lines chan<- []
 			}
 		}
 	}
-	if err := scanner.Err(); err != nil {
+	if err := scanner.Err(); errors.Is(err, bufio.ErrTooLong) {
+		return fmt.Errorf("a line has more than %s bytes, the limit of a payload", words.Grouped(worqr.DefaultMaxPayload))
+	} else if err != nil {
 		return fmt.Errorf("read standard input: %w", err)
 	}
 	return nil

@@ -41,6 +41,10 @@ func TestEnqueue(t *testing.T) {
 	s.is.True(strings.HasSuffix(s.input(many.String(), exitWell, "enqueue", "q"), "worqr: 2,500 tasks enqueued\n"))
 	all := payloads()
 	s.is.Equal([]any{len(all), all[0], all[2499]}, []any{2500, "0", "2499"})
+
+	long := "fits\n" + strings.Repeat("x", worqr.DefaultMaxPayload+1) + "\n"
+	s.is.True(strings.Contains(s.input(long, exitFailed, "enqueue", "q"), "a line has more than 1,048,576 bytes, the limit of a payload"))
+	s.is.Equal(payloads(), []string{"fits"})
 }
 
 // A property, a key or a time reaches the task, and its key is printed.
