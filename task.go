@@ -82,6 +82,9 @@ func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 	return tasks[0], nil
 }
 
+// maxStarted is the most tasks that StartTasks takes.
+const maxStarted = 1000
+
 // StartTasks is StartTask for 1 to n tasks in order; n is at most 1,000.
 func (q *Queue) StartTasks(ctx context.Context, n int) ([]*Task, error) {
 	tasks, err := q.startTasks(ctx, n)
@@ -92,8 +95,8 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 	if q.bad != nil {
 		return nil, q.bad
 	}
-	if n < 1 || n > engine.MaxStarts {
-		return nil, fmt.Errorf("%w: n is %d; it must be between 1 and %d", ErrInvalid, n, engine.MaxStarts)
+	if n < 1 || n > maxStarted {
+		return nil, fmt.Errorf("%w: n is %d; it must be between 1 and %d", ErrInvalid, n, maxStarted)
 	}
 	r, err := q.peer.fleet.Session(q.id)
 	if err != nil {

@@ -200,18 +200,15 @@ func (r *round) fromAdded() {
 	}
 	ids := r.final - r.first
 	stop := r.first + max((ids+int(1-r.token%2))/2, ids-r.waits())
-	looked := 0
 	var taken []string
 	for _, it := range r.stream(r.added).items {
-		if !r.goesOn() || r.first >= stop || r.others >= 999 || looked >= 1000 {
+		if !r.goesOn() || r.first >= stop {
 			break
 		}
-		looked++
 		r.startAdded(it)
 		taken = append(taken, it.id.String())
 	}
 	r.dropAdded(taken...)
-	r.cutAdded = looked >= 1000 || r.others >= 999 || r.lifted
 }
 
 // startAdded starts the task in an item, unless it has expired.

@@ -178,8 +178,7 @@ func (d *drawing) step(held []process, head, tail string) []any {
 		worker, number, 2000 * d.IntN(3), d.IntN(min(issued, 4) + 1), issued, d.IntN(2), []int{0, 1, 2, 3}[d.IntN(4)], d.IntN(2), 3,
 		head, tail, queue_.Failed().Wake(""), queue_.Channel(keys.KindDone),
 		len(outcomes) / 4, len(outcomes) / 4, len(ends) / 2, adds, len(said) / 2, len(heard), d.IntN(len(starts) + 1),
-		0,        // a round isn't cut by what it costs
-		0, "", 0, // and reads again what an earlier one passed over
+		0, "", 0, // it reads again what an earlier one passed over
 	}
 	for _, more := range [][]any{outcomes, ends, said, heard, starts} {
 		all = append(all, more...)

@@ -2,6 +2,7 @@ package spec
 
 import (
 	"fmt"
+	"slices"
 
 	"github.com/worqr/worqr/internal/store"
 )
@@ -101,44 +102,21 @@ func (r *round) begin(payload, entry string, retries, crashes int64, a details) 
 	r.tell(payload, r.token, entry, retries, crashes, a)
 }
 
-// passAtMost is the most entries that a round passes over.
-const passAtMost = 200
-
-// fromEntries starts due entries of the schedule, page by page. Entries left to other workers stay
-// at the head.
-func (r *round) fromEntries(wanted int) {
+// fromEntries starts due entries of the schedule. Entries left to other workers stay.
+func (r *round) fromEntries() {
 	if !r.scheduled {
 		return
 	}
-	var page []ranked
-	size := min(wanted, passAtMost)
-	read, got := 0, 0 // entries that the page should have, and has
-	for cleared := 0; r.goesOn() && r.others < 999 && cleared < 500; {
-		if len(page) == 0 {
-			if read > 0 && got < read || r.skipped >= passAtMost {
-				break
-			}
-			from, all := r.skipped, r.all(r.schedule)
-			read = size
-			page = append([]ranked{}, all[min(from, len(all)):min(from+read, len(all))]...)
-			if got = len(page); got == 0 {
-				break
-			}
+	for _, e := range slices.Clone(r.all(r.schedule)) {
+		if !r.goesOn() || e.score > float64(r.now) {
+			return
 		}
-		if page[0].score > float64(r.now) {
-			break
-		}
-		entry, score := page[0].name, page[0].score
-		page = page[1:]
-		if cleared += r.startEntry(entry, int64(score)); r.final < r.first {
-			break
-		}
+		r.startEntry(e.name, int64(e.score))
 	}
 }
 
-// startEntry starts the task of an entry if it may start. It returns 1 if it only took the entry
-// from the head of the schedule, and otherwise 0.
-func (r *round) startEntry(entry string, due int64) int {
+// startEntry starts the task of an entry if it may start.
+func (r *round) startEntry(entry string, due int64) {
 	key := r.entry + entry
 	var payload, card, failed string
 	var waits bool
@@ -160,7 +138,6 @@ func (r *round) startEntry(entry string, due int64) int {
 	switch {
 	case !waits:
 		r.remove(r.schedule, entry) // Redis has lost the entry
-		return 1
 	case r.failed != nil && r.isOver(card):
 		if r.expire(payload, entry, retries, crashes, card, due) {
 			r.unwait(&r.lane, entry)
@@ -170,7 +147,6 @@ func (r *round) startEntry(entry string, due int64) int {
 	case r.failed == nil && r.most > 0 && crashes >= r.most:
 		r.putAside(entry, payload, retries, crashes)
 		r.gaveUp = true
-		return 1
 	case crashes > 0 && r.first >= len(r.ids)-r.ahead:
 		r.final = r.first // it isn't prefetched either
 	case r.risky(crashes):
@@ -182,7 +158,6 @@ func (r *round) startEntry(entry string, due int64) int {
 	default:
 		r.beginEntry(payload, entry, retries, crashes, details{due: due, card: card, failure: failed})
 	}
-	return 0
 }
 
 // beginEntry starts the task of an entry.
@@ -195,7 +170,7 @@ func (r *round) beginEntry(payload, entry string, retries, crashes int64, a deta
 // fromList starts the tasks on the list.
 func (r *round) fromList() {
 	simple := !r.counting // only the payloads matter
-	for r.goesOn() && (simple || r.others < 999) {
+	for r.goesOn() {
 		id := r.ids[r.first]
 		if !r.is(r.waiting, "list") || r.length(r.waiting) > 0 && !r.is(r.process+id, "list") {
 			r.trouble = string(wrongType)

@@ -31,7 +31,6 @@ type round struct {
 	skipped, unstarted, moved int
 	expired                   int // how many of the unstarted tasks had expired
 	empty                     bool
-	cutAdded                  bool // the stream may have more tasks to start
 	lifted                    bool // expired added tasks that can't fail are entries now
 }
 
@@ -61,7 +60,6 @@ func step(q *queue, c store.Call) any {
 	}
 	r.token = q.givesTokens()
 	q.mustBeIntact()
-	watched := q.canceling || q.counting
 	r.holds = q.size(r.working) > 0
 	if says.outcomes+says.ends > 0 {
 		_, r.holds = q.score(r.working, args[0])
@@ -89,8 +87,8 @@ func step(q *queue, c store.Call) any {
 	r.hold(before)
 	q.trimLog()
 
-	more, behind := r.leaves(open)
-	again = again || behind || r.cutAdded || more && r.number == r.last || r.unstarted+r.moved > 0 && !r.empty || overtaken && len(r.started)/3 < needed
+	more := r.leaves(open)
+	again = again || r.lifted || more && r.number == r.last || r.unstarted+r.moved > 0 && !r.empty || overtaken && len(r.started)/3 < needed
 	rank, due := -1, int64(-1)
 	if says.idle && len(r.started)/3+len(r.plain) < needed && !again {
 		rank, due = r.rest(open)
@@ -101,7 +99,7 @@ func step(q *queue, c store.Call) any {
 	if more {
 		hungry = -1
 	}
-	return []any{settled, strange, r.started, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.unstarted, r.last, 0, dropped, nil, nil, bit(watched), r.expired}
+	return []any{settled, strange, r.started, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.unstarted, r.last, dropped, nil, nil, r.expired}
 }
 
 // A preface holds the arguments of a round before its lists, apart from those kept in round.
@@ -127,7 +125,6 @@ func newRound(q *queue, args *arguments) (*round, preface) {
 	args.word() // the channel of finished tasks
 	says.outcomes, says.entries, says.ends, says.adds = args.count(), args.count(), args.count(), args.count()
 	says.runs, says.heard, r.ahead = args.count(), args.count(), args.count()
-	args.word()         // the budget: a round is never cut
 	*args = (*args)[3:] // which entries it passed over: it reads them again
 	r.working = q.working + r.worker
 	return r, says
@@ -194,22 +191,15 @@ func (r *round) startAll(open bool, needed int) {
 	if r.repeats() {
 		r.repeat()
 	} else if open && wanted > 0 {
-		r.fromEntries(wanted)
+		r.fromEntries()
 		r.fromAdded()
 		r.fromList()
 	}
 }
 
-// leaves reports whether tasks are left that other workers can start. If it must look for them
-// behind everything that this round has passed over, behind is true, and the next round does.
-func (r *round) leaves(open bool) (more, behind bool) {
-	more = !r.empty && open && r.waits() > 0 || r.adding && open && r.Store.entries(r.added) > 0
-	if more || !r.scheduled || !open {
-		return more, false
-	}
-	more = r.due() > r.skipped
-	behind = more && r.skipped >= passAtMost
-	return more && !behind, behind
+// leaves reports whether tasks are left that other workers can start.
+func (r *round) leaves(open bool) bool {
+	return open && (!r.empty && r.waits() > 0 || r.adding && r.Store.entries(r.added) > 0 || r.scheduled && r.due() > r.skipped)
 }
 
 // drop trims the failed queue if something was added to it.

@@ -50,7 +50,7 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 	s.renewLocked(now, e.sent)
 	late := !s.sureLocked(now) && len(begun) > 0
 	tasks := s.keepLocked(e, a, begun, late)
-	full := len(begun) == len(e.Start) || a.Cut || len(e.slots) > 0 && len(begun) >= len(e.Start)-e.Ahead
+	full := e.full(a) || len(e.slots) > 0 && len(begun) >= len(e.Start)-e.Ahead
 	tasks = s.distributeLocked(e, tasks, a, late)
 	asked := len(e.slots) + e.Ahead
 	if a.Last > e.Number {
@@ -59,7 +59,7 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 		s.flowing = asked > 0 && full
 	}
 	if asked > 0 {
-		s.ask = nextAsk(s.ask, len(tasks), full, a.Cut)
+		s.ask = nextAsk(s.ask, len(tasks), full, full && len(begun) < len(e.Start))
 	}
 	s.noteLocked(e, a)
 	s.handLocked(e, tasks, full || a.Again)
@@ -82,13 +82,13 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 }
 
 // nextAsk returns how many tasks the next round asks for, after a round that asked for ask tasks
-// and received brought.
-func nextAsk(ask, brought int, full, cut bool) int {
+// and received brought. limited reports that more could start, but didn't.
+func nextAsk(ask, brought int, full, limited bool) int {
 	switch {
-	case cut:
+	case limited:
 		return max(firstAsk, brought+brought/4) // not many more fit into a round
 	case full:
-		return min(2*ask, MaxStarts)
+		return min(2*ask, store.RoundWeight)
 	}
 	return max(firstAsk, brought)
 }
@@ -136,7 +136,6 @@ func (s *Session) toldLocked(now time.Time, e *exchange, a *store.Answer) {
 	if slices.ContainsFunc(e.Outcomes, func(o *store.Outcome) bool { return o.Verb == store.Finish }) {
 		s.heard = a.Heard
 	}
-	s.watched = a.Watched
 	if a.Last < e.answered {
 		s.lostLocked("Redis no longer has a round that it had acknowledged")
 	}
@@ -341,7 +340,7 @@ func (s *Session) distributeLocked(e *exchange, tasks []*Attempt, a *store.Answe
 		w.n, w.have, tasks = w.n-n, append(w.have, tasks[:n]...), tasks[n:]
 		s.queue.counts.Started.Add(int64(n))
 		switch {
-		case w.n > 0 && a.Cut, len(w.have) == 0 && (late || a.Again && a.Trouble == ""):
+		case w.n > 0 && len(a.Started) > 0 && a.More, len(w.have) == 0 && (late || a.Again && a.Trouble == ""):
 			w.begun = w.begun || late
 			s.wants = append(s.wants, w) // more tasks can start, or something blocked those that can
 		case a.Trouble != "":

@@ -120,7 +120,7 @@ func TestAnswerHandsOut(t *testing.T) {
 		"fewer":                   {n: 2, handled: 2, ask: 4},
 		"none":                    {n: 0, ask: 4},
 		"none, and more is there": {n: 0, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Again = true }, ask: 4, look: true},
-		"cut":                     {n: 2, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.Cut = true }, handled: 2, ask: 4, flowing: true, look: true},
+		"as many as a round may":  {n: 2, setup: func(_ *Session, _ *exchange, a *store.Answer) { a.More = true }, handled: 2, ask: 4, flowing: true, look: true},
 		"too late": {n: 4, setup: func(r *Session, e *exchange, _ *store.Answer) {
 			e.sent, r.renewed = noon.Add(-24*time.Hour), noon.Add(-24*time.Hour)
 		}, back: 4, ask: 8, flowing: true, look: true},
@@ -175,22 +175,22 @@ func TestAnswerAfterEnd(t *testing.T) {
 	}
 }
 
-// A caller that wants three tasks gets them from two rounds if the first one is cut.
+// A caller that wants three tasks gets them from two rounds if the first one may not bring all.
 func TestAnswerFillsWants(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		rounds []int // tasks in each round; all but the last are cut
+		rounds []int // tasks in each round; after all but the last, more can start
 		gone   bool
 		got    int
 		back   int
 		err    error
 	}{
-		"at once":          {rounds: []int{3}, got: 3},
-		"fewer":            {rounds: []int{1}, got: 1},
-		"none":             {rounds: []int{0}, err: ErrNoTask},
-		"by two rounds":    {rounds: []int{2, 1}, got: 3},
-		"gone since":       {rounds: []int{3}, gone: true, back: 3},
-		"a cut that is it": {rounds: []int{2, 0}, got: 2},
+		"at once":         {rounds: []int{3}, got: 3},
+		"fewer":           {rounds: []int{1}, got: 1},
+		"none":            {rounds: []int{0}, err: ErrNoTask},
+		"by two rounds":   {rounds: []int{2, 1}, got: 3},
+		"gone since":      {rounds: []int{3}, gone: true, back: 3},
+		"none in the end": {rounds: []int{2, 0}, got: 2},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -200,7 +200,7 @@ func TestAnswerFillsWants(t *testing.T) {
 			for i, n := range c.rounds {
 				e := r.asks()
 				a, begun := r.brings(e, n)
-				a.Cut = i+1 < len(c.rounds)
+				a.More = i+1 < len(c.rounds)
 				w.gone = c.gone
 				r.answerLocked(noon, e, a, begun)
 			}

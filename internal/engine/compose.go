@@ -35,14 +35,11 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 	}
 	e := &exchange{answered: s.answered, mark: s.markLocked()}
 	s.number++
-	budget := int(s.flow.budget(s.far.way()).Microseconds())
-	said := s.gatherLocked(e, budget-min(s.wantedLocked()*int(startTime.Microseconds()), budget/2))
-	// Returned tasks start before all others. This also limits outcomes that cost more than starts.
+	s.gatherLocked(e)
+	// Returned tasks start before all others. This also limits the outcomes that wait.
 	back := goBack(s.outbox) || len(s.outbox) > mostAhead
 	s.askLocked(now, e, back)
-	e.Budget = max(budget-said, 1)
 	e.Solo = solo
-	e.work = stepTime + time.Duration(said)*time.Microsecond + min(time.Duration(len(e.Start))*startTime, time.Duration(e.Budget)*time.Microsecond)
 	e.Heard = s.cancels.ask(maxHeard)
 	if e.Said = s.said; s.said < s.seen {
 		e.Stopping, e.Said = stopping(s.held, s.seen, maxStopping)
@@ -62,8 +59,8 @@ func (s *Session) composeLocked(now time.Time, behind ...*exchange) *exchange {
 // have to go back, it asks for none.
 func (s *Session) askLocked(now time.Time, e *exchange, back bool) {
 	starts := 0
-	for !back && len(s.wants) > 0 && starts+s.wants[0].n <= MaxStarts {
-		starts += s.wants[0].n
+	for !back && len(s.wants) > 0 && starts < store.RoundWeight {
+		starts = min(starts+s.wants[0].n, store.RoundWeight)
 		e.wants, s.wants = append(e.wants, s.wants[0]), s.wants[1:]
 	}
 	e.Crashes, e.Keep = s.queue.limitsLocked()
@@ -72,7 +69,7 @@ func (s *Session) askLocked(now time.Time, e *exchange, back bool) {
 	case s.closing:
 		s.queue.forgoLocked()
 	case !back:
-		n := min(s.ask, MaxStarts-starts)
+		n := min(s.ask, store.RoundWeight-starts)
 		e.slots = s.queue.reserveLocked(n)
 		e.recalls = s.recalls
 		e.Ahead = s.queue.aheadLocked(s.lanes(s.queue.pace.trip), now, n-len(e.slots))
@@ -81,37 +78,30 @@ func (s *Session) askLocked(now time.Time, e *exchange, back bool) {
 	e.Start = store.NewIDs(starts + len(e.slots) + e.Ahead)
 }
 
-// wantedLocked returns how many tasks the next round may ask for.
-func (s *Session) wantedLocked() (n int) {
-	for _, w := range s.wants {
-		n += w.n
+// fitLocked returns how many of the first outcomes fit into a round, and their weight.
+func (s *Session) fitLocked() (n, weight int) {
+	bytes, most := 0, store.RoundBytes
+	if s.heard {
+		most = store.EventBytes
 	}
-	if s.queue.serves() && !s.closing {
-		n += s.ask
-	}
-	return min(n, MaxStarts)
-}
-
-// fitLocked returns how many of the first outcomes fit into a budget of Redis's time, at least one,
-// and their cost.
-func (s *Session) fitLocked(budget int) (n, cost int) {
-	for _, end := range s.outbox[:min(len(s.outbox), maxOutcomes)] {
-		c := end.Cost(s.heard, s.watched)
-		if n > 0 && cost+c > budget {
+	for _, end := range s.outbox {
+		w, b := end.Weight()
+		if n > 0 && (weight+w > store.RoundWeight || bytes+b > most) {
 			break
 		}
-		n, cost = n+1, cost+c
+		n, weight, bytes = n+1, weight+w, bytes+b
 	}
-	return n, cost
+	return n, weight
 }
 
-// gatherLocked moves as many outcomes into a round as fit into a budget, and returns their cost.
-func (s *Session) gatherLocked(e *exchange, budget int) (cost int) {
-	n, cost := s.fitLocked(budget)
+// gatherLocked moves as many outcomes into a round as fit.
+func (s *Session) gatherLocked(e *exchange) {
+	n, weight := s.fitLocked()
 	if n < len(s.outbox) {
 		s.lastFirstLocked()
-		n, cost = s.fitLocked(budget) // the order has changed, and costs differ
+		n, weight = s.fitLocked() // the order has changed, and weights differ
 	}
+	e.weight = weight
 	said, rest := s.outbox[:n], slices.Clone(s.outbox[n:])
 	e.outcomes = make([]*ending, 0, n)
 	for _, end := range said {
@@ -141,7 +131,6 @@ func (s *Session) gatherLocked(e *exchange, budget int) (cost int) {
 	for i, end := range e.outcomes {
 		e.Outcomes[i] = &end.Outcome
 	}
-	return cost
 }
 
 // lastFirstLocked makes tasks go back newest first, even if that takes several rounds.

@@ -79,6 +79,7 @@ func TestComposeSays(t *testing.T) {
 		setup  func(r *Session)
 		nil    bool
 		says   string
+		some   int // how many endings it has, instead of says
 		starts int
 		check  func(r *Session, e *exchange) bool
 	}{
@@ -112,8 +113,27 @@ func TestComposeSays(t *testing.T) {
 			r.wants = []*want{{n: 3, got: make(chan taken, 1)}, {n: 2, got: make(chan taken, 1)}}
 		}, starts: 9, check: func(r *Session, e *exchange) bool { return len(e.wants) == 2 && len(r.wants) == 0 }},
 		"wants that are too many wait": {setup: func(r *Session) {
-			r.wants = []*want{{n: MaxStarts - 10, got: make(chan taken, 1)}, {n: 20, got: make(chan taken, 1)}}
-		}, starts: MaxStarts - 6, check: func(r *Session, e *exchange) bool { return len(e.wants) == 1 && len(r.wants) == 1 }},
+			r.wants = []*want{{n: store.RoundWeight + 10, got: make(chan taken, 1)}, {n: 20, got: make(chan taken, 1)}}
+		}, starts: store.RoundWeight, check: func(r *Session, e *exchange) bool { return len(e.wants) == 1 && len(r.wants) == 1 }},
+		"ends that weigh too much wait": {setup: func(r *Session) {
+			for i := range 200 {
+				r.says(r.holds(fmt.Sprint("simple", i), int64(1+i), ""), store.Finish)
+			}
+			for i := range 200 {
+				r.says(r.holds(fmt.Sprint("key", i), int64(1000+i), "k:a"), store.Finish)
+			}
+		}, some: 200 + (store.RoundWeight-200)/4, starts: 4},
+		"large tasks end alone": {setup: func(r *Session) {
+			for i := range 3 {
+				r.says(r.holds(strings.Repeat("x", store.RoundBytes+i), int64(1+i), ""), store.Finish)
+			}
+		}, some: 1, starts: 4},
+		"fewer of them if observers listen": {setup: func(r *Session) {
+			r.heard = true
+			for i := range 3 {
+				r.says(r.holds(strings.Repeat("x", store.EventBytes/2+i-1), int64(1+i), ""), store.Finish)
+			}
+		}, some: 2, starts: 4},
 		"no more than the handlers take": {setup: func(r *Session) { r.look, r.queue.taken, r.ask = true, 3, 100 }, starts: 1},
 		"none while they are busy": {setup: func(r *Session) { r.look, r.queue.taken = true, 4 },
 			check: func(_ *Session, e *exchange) bool { return !e.Idle }},
@@ -137,8 +157,8 @@ func TestComposeSays(t *testing.T) {
 				}
 				return
 			}
-			if got := spoken(e); got != c.says || len(e.Start) != c.starts {
-				t.Errorf("it says %q and starts %d", got, len(e.Start))
+			if got := spoken(e); c.some == 0 && got != c.says || c.some > 0 && len(e.Outcomes) != c.some || len(e.Start) != c.starts {
+				t.Errorf("it says %.1000q (%d) and starts %d", got, len(e.Outcomes), len(e.Start))
 			}
 			if c.check != nil && !c.check(r, e) {
 				t.Errorf("%+v", e.Round)

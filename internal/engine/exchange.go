@@ -46,8 +46,7 @@ func mishapOf(err error) mishap {
 	return mishap{err, errors.Is(err, store.ErrUnknown), errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking)}
 }
 
-// A want is a request for up to n tasks. If one round's budget is too small for all, further rounds
-// bring the rest. Session.mu protects all fields except got.
+// A want is a request for up to n tasks. If a round can't bring all, further rounds bring the rest. Session.mu protects all fields except got.
 type want struct {
 	n     int        // how many are missing
 	have  []*Attempt // what earlier rounds have brought
@@ -93,11 +92,16 @@ type exchange struct {
 	pending  store.Sent
 	lane     int // the connection: 0, or another one next to other rounds
 	sent     time.Time
-	work     time.Duration // estimate of the time Redis needs for it
-	answered int64         // the last answered round when this one was made
-	mark     Mark          // from when this one was made
-	recalls  int           // how many times ready tasks had been recalled by then
-	repeated bool          // Redis may have answered it before, and the reply was lost
-	lent     bool          // other rounds may use its slots and its room until the answer comes
-	slotted  int           // the number of slots lent
+	weight   int   // of the outcomes
+	answered int64 // the last answered round when this one was made
+	mark     Mark  // from when this one was made
+	recalls  int   // how many times ready tasks had been recalled by then
+	repeated bool  // Redis may have answered it before, and the reply was lost
+	lent     bool  // other rounds may use its slots and its room until the answer comes
+	slotted  int   // the number of slots lent
+}
+
+// full reports whether an answer brought all that its round asked for, or as much as a round may bring.
+func (e *exchange) full(a *store.Answer) bool {
+	return len(a.Started) == len(e.Start) || len(a.Started) > 0 && a.More
 }

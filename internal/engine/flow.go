@@ -4,14 +4,12 @@ import (
 	"math"
 	"math/rand/v2"
 	"time"
-
-	"github.com/worqr/worqr/internal/store"
 )
 
-// Redis's time for one round.
+// An estimate of Redis's time for one round.
 const (
-	stepTime  = 45 * time.Microsecond  // for any round
-	startTime = 4 * time.Microsecond   // for each start, at least
+	roundTime = 45 * time.Microsecond  // for any round
+	unitTime  = 4 * time.Microsecond   // for each start, and each unit of what the outcomes weigh
 	quietTime = 100 * time.Microsecond // for a round that is never delayed
 	thickTime = 800 * time.Microsecond // for a large round: little of it is overhead
 )
@@ -29,8 +27,7 @@ const (
 
 // A flow limits how much of Redis's time a peer uses for a queue at a time. When many peers serve a
 // busy queue, each has a round waiting at Redis, and every call to Redis waits for all of these.
-// Therefore a peer that isn't alone sends one round at a time, just large enough to be efficient,
-// and then rests: longer if there are more peers or the answer took longer. While Redis is idle,
+// Therefore a peer that isn't alone sends one round at a time, and then rests: longer if there are more peers or the answer took longer. While Redis is idle,
 // answers come immediately, and rests are short.
 //
 // Peers don't know each other. The tokens show how many tasks all peers have started since our last
@@ -41,7 +38,6 @@ type flow struct {
 	next time.Time // when the next round may be sent
 	ours float64   // tasks that we have started; recent ones weigh most
 	all  float64   // tasks that all peers have started, with the same weights
-	list bool      // our recent tasks all came from the list, where the cost doesn't grow with the queue
 }
 
 // started records how many tasks a round of ours has started, and how many all peers have started
@@ -61,21 +57,6 @@ func (f *flow) peers() float64 {
 
 // alone reports whether the activity of other peers is negligible.
 func (f *flow) alone() bool { return f.peers() < rivalry }
-
-// budget returns how long Redis may work on a round. If Redis is far away, rounds must be larger to
-// keep as much in flight. Rounds for the schedule don't get larger: in a large schedule, its tasks
-// take longer than estimated.
-func (f *flow) budget(way time.Duration) time.Duration {
-	most := store.RoundBudget
-	if f.list {
-		most = min(most+way/2, store.FarBudget)
-	}
-	if f.alone() {
-		return most
-	}
-	share := float64(2*thickTime+way) / math.Sqrt(f.peers())
-	return min(max(time.Duration(share), thickTime), most)
-}
 
 // rest returns the pause after a round. took is how long the round lasted, way the part spent on
 // the network, and work Redis's share. A small round comes from a peer with slow handlers. It

@@ -25,14 +25,12 @@ func (l *link) measured(took, work time.Duration) distance {
 
 // A distance is how far away Redis is, as measured by rounds.
 type distance struct {
-	trip  time.Duration    // of a round, including delays; moving average. 0 while unknown
 	least [2]time.Duration // the shortest trips of the last span and of this one; 0 while unknown
 	since time.Time        // when this span began
 }
 
 // measured records a round.
 func (d *distance) measured(now time.Time, took, work time.Duration) {
-	d.trip += (max(took-work, 1) - d.trip) / 8
 	trip := max(took-work/2, 1) // Redis may need less than estimated
 	if now.Sub(d.since) > span {
 		d.least, d.since = [2]time.Duration{d.least[1], trip}, now

@@ -127,7 +127,7 @@ func (q *Queue) takeTurn() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.session != nil {
-		q.spare = append(q.spare, q.grabLocked(min(q.opts.Concurrency-q.taken, MaxStarts))...)
+		q.spare = append(q.spare, q.grabLocked(min(q.opts.Concurrency-q.taken, store.RoundWeight))...)
 		if len(q.spare) == 0 || q.session.lookLocked() { // a round has asked in the meantime, or will ask
 			q.mu.pass = false // the caller passes turns on itself
 			return

@@ -15,10 +15,8 @@ import (
 )
 
 const (
-	MaxStarts   = 1000 // tasks started by one round
-	maxOutcomes = 1000 // tasks ended by one round
-	firstAsk    = 4    // tasks to ask for after a lull
-	worthwhile  = 32   // outcomes that justify another round
+	firstAsk   = 4  // tasks to ask for after a lull
+	worthwhile = 32 // outcomes that justify another round
 )
 
 // A Membership is what a worker and Redis agreed on when it joined.
@@ -88,7 +86,6 @@ type Session struct {
 	passed   store.Passed
 	passing  time.Time  // when passed was reset
 	heard    bool       // according to the last answer, observers want events of finished tasks
-	watched  bool       // according to the last answer, there are locks, crashes or cancels
 	turned   *sync.Cond // signaled when a round is answered and when a talk ends
 	flow     flow
 	far      distance // as of the last answered round

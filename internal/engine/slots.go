@@ -27,7 +27,7 @@ func (q *Queue) roomyLocked(now time.Time) bool {
 func (q *Queue) roomLocked(now time.Time) (most, more int) {
 	most = q.opts.Prefetch
 	switch {
-	case q.bytes >= mostBytes || q.draining || most < 0 || q.opts.MaxCrashes == 1 || q.engine.Capacity.Total() > 0:
+	case q.bytes >= aheadBytes || q.draining || most < 0 || q.opts.MaxCrashes == 1 || q.engine.Capacity.Total() > 0:
 		return 0, 0 // a shared capacity must not be hoarded
 	case most == 0 && q.pace.slow(now):
 		return 0, 0
@@ -115,7 +115,7 @@ func (q *Queue) work(t *Attempt, of slot, ready bool) {
 // freedLocked records that a handler has returned: its slot goes to the task that it returns, or is
 // given back if there is none.
 func (q *Queue) freedLocked(r *run) *Attempt {
-	q.pace.freed(r.ended, r.began, r.task.size, q.opts.Concurrency)
+	q.pace.freed(r.ended, r.began, q.opts.Concurrency)
 	r.then = q.opts
 	return q.vacantLocked(r.ended, r)
 }
@@ -163,9 +163,6 @@ func (q *Queue) unstick() {
 			q.watch.Reset(left)
 		}
 		return
-	}
-	if len(q.ready) > 0 {
-		q.pace.stuck = true
 	}
 	q.recallLocked()
 }

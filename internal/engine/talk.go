@@ -198,8 +198,7 @@ func (s *Session) follow(flight []*exchange, a *store.Answer) *exchange {
 // recalled tasks to return first. If Redis is far away, other rounds may be in flight next to it.
 func (s *Session) mayFollowLocked(now time.Time, flight []*exchange, a *store.Answer) bool {
 	e := flight[0]
-	full := len(e.Start) > 0 && (len(a.Started) == len(e.Start) || a.Cut)
-	if !s.queue.serves() || !full || e.recalls != s.recalls || s.flow.held(now) > 0 {
+	if !s.queue.serves() || len(e.Start) == 0 || !e.full(a) || e.recalls != s.recalls || s.flow.held(now) > 0 {
 		return false
 	}
 	if len(flight) == 1 {
@@ -230,7 +229,7 @@ func (s *Session) worthLocked(now time.Time, flight []*exchange) int {
 		return max(worthwhile, len(flight[len(flight)-1].Start)/2)
 	}
 	most, room := s.queue.roomLocked(now)
-	worth := max(worthwhile, min(most/4, MaxStarts/4))
+	worth := max(worthwhile, min(most/4, store.RoundWeight/4))
 	if room >= worth {
 		return 0
 	}
@@ -316,21 +315,20 @@ func (s *Session) send(e *exchange) *exchange {
 // round if there are many.
 func (s *Session) arrived(e *exchange, a *store.Answer) {
 	took := e.pending.Took()
-	far := s.engine.link.measured(took, e.work)
+	work := roundTime + time.Duration(e.weight+len(a.Started))*unitTime
+	far := s.engine.link.measured(took, work)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.far = far
 	if n := len(a.Started); n > 0 {
 		s.flow.started(n, int(a.Started[n-1].Token-s.token))
-		s.flow.list = !slices.ContainsFunc(a.Started, func(start store.Start) bool { return start.Entry != "" })
 	}
 	rest := time.Duration(0)
 	if s.queue.serves() {
-		// Prefetched tasks must last for more than a trip and its delays.
-		s.queue.pace.trip, s.queue.pace.late = far.shortest(), max(far.trip-far.shortest(), 0)
-		more := len(a.Started) == len(e.Start) || a.Cut // otherwise the worker soon waits to be woken
-		if more && !s.closing && len(s.wants) == 0 && !goBack(s.outbox) {
-			rest = s.flow.rest(took, far.way(), e.work)
+		s.queue.pace.trip = far.shortest()
+		// Otherwise the worker soon waits to be woken.
+		if e.full(a) && !s.closing && len(s.wants) == 0 && !goBack(s.outbox) {
+			rest = s.flow.rest(took, far.way(), work)
 		}
 	}
 	s.flow.hold(time.Now(), rest)

@@ -94,6 +94,15 @@ func (o *Outcome) simple() bool {
 	return (o.Plain || o.Added) && o.Verb == Finish && o.Result == nil && o.omitted == ""
 }
 
+// Weight returns how much the outcome counts in a round, and how many bytes Redis may have to read for it.
+func (o *Outcome) Weight() (weight, bytes int) {
+	weight = heavy
+	if o.simple() {
+		weight = 1
+	}
+	return weight, o.Size + o.Card + len(o.Result)
+}
+
 // Rank returns the place of an outcome in a round: outcomes of the schedule come first, simple ones
 // last, and among these the added ones first.
 func (o *Outcome) Rank() int {

@@ -22,6 +22,15 @@ type Stopping struct {
 	Process string
 }
 
+// What a round ends weighs at most RoundWeight, and has payloads and results of at most RoundBytes, or is one
+// task: Redis does nothing else while it works on a round. step.lua limits what a round starts in the same way.
+const (
+	RoundWeight = 512
+	RoundBytes  = 1 << 20
+	EventBytes  = 128 << 10 // instead of RoundBytes if observers listen: Redis encodes what ends for them
+	heavy       = 4         // the weight of an outcome that isn't simple; others weigh 1
+)
+
 // A Round is a worker's request on a queue.
 type Round struct {
 	Worker   string
@@ -39,7 +48,6 @@ type Round struct {
 	Heard    []string   // digests from cancel messages
 	Start    []string   // ids of the processes to start
 	Ahead    int        // how many of these, at the end, are prefetched: no slot is free for them
-	Budget   int        // µs of Redis time that starting tasks may take; 0: any. At least one starts
 	Passed   Passed     // from the last answer
 }
 
@@ -112,11 +120,9 @@ type Answer struct {
 	Unstarted int           // tasks that failed without being started
 	Expired   int           // how many of these had expired; the workers of all others had died holding them
 	Last      int64         // the number of the previous round, according to Redis
-	Cut       bool          // the budget was spent although more tasks could start
 	Dropped   int           // failed tasks dropped, since more than Keep had failed
 	Passed    *Passed       // nil if the round didn't look
 	Heard     bool          // observers have received the event of a finished task
-	Watched   bool          // there were locks, crashes or cancels, so payloads of finished tasks are hashed
 }
 
 // Before returns the queue's last token before the round started tasks, or a later one.
@@ -152,7 +158,7 @@ func (s *Stepper) Call(round *Round) redisconn.Call {
 		"worker", round.Worker, "round", round.Number, "lease", round.Lease.Milliseconds(), "seen", round.Seen, "issued", round.Issued, "idle", flag(round.Idle),
 		"crashes", round.Crashes, "solo", flag(round.Solo), "keep", round.Keep, "head", s.head, "tail", s.tail, "wake_failed", s.wakeFailed,
 		"outcomes", len(outcomes), "entries", unplain(outcomes), "ends", ends, "adds", unplain(simple), "stopping", len(round.Stopping), "heard", len(round.Heard),
-		"ahead", round.Ahead, "budget", max(round.Budget, 0),
+		"ahead", round.Ahead,
 		"passed", round.Passed.Count, "last", round.Passed.Last, "first", round.Passed.First, "lists", []any(nil),
 	})
 	for _, o := range outcomes {
@@ -270,13 +276,12 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	a.Trouble = in.string("trouble")
 	in.each("recorded", func(d *decoder) { a.Tokens = append(a.Tokens, d.int()) })
 	a.Due, a.Unstarted, a.Last = time.Duration(in.int("due"))*time.Microsecond, int(in.int("unstarted")), in.int("last")
-	a.Cut, a.Dropped = in.int("cut") == 1, int(in.int("dropped"))
+	a.Dropped = int(in.int("dropped"))
 	if passed := in.list("passed"); len(passed.rest) > 0 {
 		a.Passed = &Passed{int(passed.int()), passed.string(), passed.string()}
 		in.join(passed)
 	}
-	a.Heard, a.Watched = in.int("observed") == 1, in.int("watched") == 1
-	a.Expired = int(in.int("expired"))
+	a.Heard, a.Expired = in.int("observed") == 1, int(in.int("expired"))
 	if in.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
 		in.err = errors.New("the reply doesn't match the request")
 	}

@@ -29,15 +29,14 @@
 -- ARGV[24] heard     how many; each: digest from a cancel message
 -- ARGV[25] ahead     how many of the processes to start, counted from the last, are prefetched: they
 --                    start only if no other worker is idle
--- ARGV[26] budget    µs that starting tasks may cost; 0: no limit. At least one starts
--- ARGV[27] passed    how many entries at the head of the schedule the worker passed over, from its last answer
--- ARGV[28] last      the last of them
--- ARGV[29] first     the time of the first
--- ARGV[30] lists     outcomes, ends, stopping, heard, then the ids of the processes to start
+-- ARGV[26] passed    how many entries at the head of the schedule the worker passed over, from its last answer
+-- ARGV[27] last      the last of them
+-- ARGV[28] first     the time of the first
+-- ARGV[29] lists     outcomes, ends, stopping, heard, then the ids of the processes to start
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_settle, lib_return, lib_failed.
 --
 -- Returns {settled, odd, started, plain, token, cancels, seen, rank, hungry,
--- again, trouble, recorded, due, unstarted, last, cut, dropped, passed, observed, watched, expired}:
+-- again, trouble, recorded, due, unstarted, last, dropped, passed, observed, expired}:
 -- settled    for each outcome: ok; canceled, if a task to return or retry was dropped because of a
 --            cancel; gone, if it was settled before; or refused, if a key has the wrong type
 -- odd        for each end that wasn't ok: its place and the same word
@@ -60,12 +59,10 @@
 -- unstarted  how many tasks failed because too many workers had died holding them, or because they
 --            had expired
 -- last       the previous round; older than the worker expects if Redis has lost writes
--- cut        1: the budget was spent although more tasks could start
 -- dropped    how many failed tasks were dropped because there were more than keep
 -- passed     {how many entries at the head of the schedule have been passed over so far, the last,
 --            the time of the first}; {} if the step didn't read the schedule
 -- observed   1: observers got the event of a finished task
--- watched    1: there were crashes or cancels, so the payload of each end is hashed
 -- expired    how many of the unstarted tasks had expired
 -- Fails with EVICTED if the worker isn't a member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
@@ -75,14 +72,10 @@ local outcomes, entries, ends = tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber
 added.ends = tonumber(ARGV[22])
 added.expired = 0 -- tasks that failed because they had expired
 local runs, heard, ahead = tonumber(ARGV[23]), tonumber(ARGV[24]), tonumber(ARGV[25])
-local budget = tonumber(ARGV[26])
-if budget == 0 then
-  budget = math.huge
-end
 local failed = ARGV[15] ~= '' and failed_queue(ARGV[15], ARGV[16], ARGV[17])
 local working = q.working .. worker
-local passed, passed_last, passed_first = tonumber(ARGV[27]), ARGV[28], tonumber(ARGV[29]) or 0
-local at = 30
+local passed, passed_last, passed_first = tonumber(ARGV[26]), ARGV[27], tonumber(ARGV[28]) or 0
+local at = 29
 
 -- All checks first, since Redis doesn't roll back.
 if not redis.call('ZSCORE', q.workers, worker) then
@@ -99,7 +92,6 @@ end
 if broken then
   return broken
 end
-local watched = canceling or counting
 
 -- Returns the ids of a page of ends, from a place in ARGV on, and their scores.
 local PAGE = 1000 -- unpack has a limit
@@ -162,7 +154,7 @@ local function announce(payload, word)
   if not publishing then
     return
   end
-  local LARGE, MOST = 65536, 200000
+  local LARGE, MOST = 65536, 131072
   local event, full = { workerId = worker }, encoded >= MOST
   local function tell_of(name, value)
     if full or #value > 1024 and not has_observers() then
@@ -362,20 +354,27 @@ local needed = wanted - ahead
 if counting or idlers > 0 then
   final, wanted = final - ahead, needed
 end
--- What starting tasks costs, in µs as measured, so that one step stays short: a task of the list
--- (plain); an added task, or one with crashes to check (watched); an entry; an entry that
--- is passed over or dropped; a task that fails unstarted; and bytes of payload and of card per µs.
--- integration/spec has a copy, which its tests compare. The costs of outcomes are in cost.go.
-local COST = { plain = 4, watched = 10, entry = 25, passed = 4, unstarted = 50, bytes = 400, card = 100 }
-local spent, prompt = 0, #ARGV - ahead -- up to prompt, tasks run immediately; later ones are prefetched
+local prompt = #ARGV - ahead -- up to prompt, tasks run immediately; later ones are prefetched
 
--- Reports whether the next id may be used. No more tasks start when the budget is spent.
-local function goes_on()
-  return first <= final and spent < budget
+-- What the step may still do, so that it stays short. A task of the list, an added one, and one that is passed over
+-- or lost weigh 1; an entry, and a task that fails unstarted, weigh HEAVY. The bytes are those of payloads and cards
+-- that the step reads; the last task may exceed them. The worker limits the outcomes of a round in the same way.
+local weight, bytes, HEAVY = 512, 1048576, 4
+
+local function spend(weighs, payload, card)
+  weight, bytes = weight - weighs, bytes - #(payload or '') - #(card or '')
 end
 
-local PASS_AT_MOST = 200
-local skipped, before_it, passing = 0, 0, 0 -- passed over by this round and by earlier ones; its cost in µs
+local function is_spent()
+  return weight <= 0 or bytes <= 0
+end
+
+-- Reports whether the step may use the next id.
+local function goes_on()
+  return first <= final and not is_spent()
+end
+
+local skipped, before_it = 0, 0 -- passed over by this round, and by earlier ones
 
 local starts = later(function(starts)
   function starts.tell(payload, given, entry, retries, crashes, due, card, text, value)
@@ -401,14 +400,14 @@ local starts = later(function(starts)
     return string.format('%s.%03d', ARGV[#ARGV], others)
   end
 
-  -- Passes over a task, leaving it to other workers.
-  function starts.pass(cost)
-    skipped, spent, passing = skipped + 1, spent + cost, passing + cost
+  -- Passes over a task, leaving it to other workers. Its payload counts if it was read.
+  function starts.pass(payload)
+    skipped = skipped + 1
+    spend(1, payload)
   end
 
   -- Reports whether to leave a task to other workers because it's one crash away from failing.
   -- Such tasks run one at a time, so that one that kills its worker doesn't take others down with it.
-  -- Reading the payload of such a task takes as long as for any task, and hashing it as long again.
   function starts.risky(crashes, payload)
     if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or failures.sound(failed)) then
       return false
@@ -417,7 +416,7 @@ local starts = later(function(starts)
       solo = false
       return false
     end
-    starts.pass(COST.passed + math.floor(2 * #(payload or '') / COST.bytes))
+    starts.pass(payload)
     return true
   end
 
@@ -440,7 +439,7 @@ local starts = later(function(starts)
       failures.put_aside('r:' .. id, payload, retries, crashes)
     end
     unstarted, gave_up = unstarted + 1, true
-    spent = spent + COST.unstarted + math.floor(#payload / COST.bytes)
+    spend(HEAVY, payload)
     return true
   end
 
@@ -454,12 +453,12 @@ local starts = later(function(starts)
       kind = 'expired', reason = cards.too_late, card = card, due = due, turn = turn })
     cards.ended(entry, card, 'expired', cards.too_late, '')
     unstarted, gave_up, added.expired = unstarted + 1, true, added.expired + 1
-    spent = spent + COST.unstarted + math.floor(#payload / COST.bytes)
+    spend(HEAVY, payload)
     return true
   end
 
   function starts.one(payload, entry, retries, crashes, due, card, text, value)
-    spent = spent + (entry and COST.entry or COST.watched) + math.floor((card and #card or 0) / COST.card) + math.floor(#payload / COST.bytes)
+    spend(entry and HEAVY or 1, payload, card)
     if crashes > 0 then
       final = math.min(final, prompt) -- no prefetch, so that no other task is charged with its crash
     end
@@ -472,12 +471,11 @@ local starts = later(function(starts)
   -- Starts added tasks from the front of the stream. If there are tasks on the list, too, each
   -- kind gets half of the ids.
   function starts.added()
-    local LOOKED = 1000 -- items, at most, in one round
     local ids, listed = final - first + 1, redis.pcall('LLEN', q.waiting)
     listed = type(listed) == 'number' and listed or 0
     local stop = first + math.max(math.ceil((ids - token % 2) / 2), ids - listed)
-    local taken, ties, page, next_one, count, from, looked, lifted = {}, {}, nil, 1, 1, '-', 0, false
-    while goes_on() and first < stop and others < 999 and looked < LOOKED do
+    local taken, ties, page, next_one, count, from = {}, {}, nil, 1, 1, '-'
+    while goes_on() and first < stop do
       if not page or next_one > #page then
         if page and #page < count then
           break
@@ -492,7 +490,7 @@ local starts = later(function(starts)
         end
       end
       local id, pair = page[next_one][1], page[next_one][2]
-      next_one, looked, from = next_one + 1, looked + 1, added.past(id)
+      next_one, from = next_one + 1, added.past(id)
       local payload, process = pair[2], ARGV[first]
       local ms, seq, salt, card = cards.item(id, pair)
       local apart, over = ms and cards.has(card, cards.apart), ms and failed and cards.over(card, now)
@@ -502,7 +500,8 @@ local starts = later(function(starts)
         payload, card = redis.pcall('HGET', q.keyed .. entry, 'payload'), cards.with(card, cards.apart, false)
       end
       if type(payload) ~= 'string' then -- Redis has lost it
-        taken[#taken + 1], spent = id, spent + COST.passed
+        taken[#taken + 1] = id
+        spend(1)
       elseif over then
         digests.name(payload, redis.sha1hex(entry))
         taken[#taken + 1] = id
@@ -510,11 +509,11 @@ local starts = later(function(starts)
           local due = math.min(ms, now) -- as in lift
           await(q, entry, payload, due, 0, 0, card)
           plan(q, entry, due)
-          spent, lifted = spent + COST.entry, true
+          spend(HEAVY, payload, card)
+          again = true
         elseif apart then
           redis.call('DEL', q.keyed .. entry)
         end
-        spent = spent + COST.passed
       elseif apart then
         digests.name(payload, redis.sha1hex(entry))
         taken[#taken + 1] = id
@@ -536,7 +535,6 @@ local starts = later(function(starts)
       redis.call('HSET', q.entries, unpack(ties)) -- four per task, which is within unpack's limit
     end
     added.drop(taken)
-    again = looked >= LOOKED or others >= 999 or lifted
   end
 end)
 
@@ -575,12 +573,12 @@ elseif open and wanted > 0 then
       before_it = place + 1
     end
   end
-  local due, next_one, page_size, cleared, looked = {}, 1, math.min(wanted, PASS_AT_MOST), 0, scheduled
+  local due, next_one, page_size = {}, 1, math.min(wanted, weight / HEAVY)
   local read -- how many entries were requested for the page
-  while scheduled and goes_on() and others < 999 and cleared < 500 do
+  while scheduled and goes_on() do
     if next_one > #due then
-      if read and #due < 2 * read or skipped >= PASS_AT_MOST then
-        break -- no more entries, or enough for this round
+      if read and #due < 2 * read then
+        break -- no more entries
       end
       local from = before_it + skipped
       if solo and before_it > 0 and not read then
@@ -625,21 +623,21 @@ elseif open and wanted > 0 then
     end
     if not payload and (crashes == 0 or redis.call('HEXISTS', key, 'payload') == 0) then
       redis.call('ZREM', q.schedule, entry) -- Redis has lost it
-      cleared, spent = cleared + 1, spent + COST.passed
+      spend(1)
     elseif failed and card and cards.over(card, now) then
       read()
       if starts.expire(payload, entry, retries, crashes, card, planned, turn) then
         courses.drop(entry, turn, 'expired')
       else
-        starts.pass(COST.passed)
+        starts.pass(payload)
       end
     elseif turn and courses.stays(entry, number(turn)) then
-      cleared, spent = cleared + 1, spent + COST.entry
+      spend(HEAVY)
     elseif not failed and most > 0 and crashes >= most then
       read()
       failures.put_aside(entry, payload, retries, crashes)
       gave_up = true
-      cleared, spent = cleared + 1, spent + COST.unstarted + math.floor(#payload / COST.bytes)
+      spend(HEAVY, payload)
     elseif crashes > 0 and first > prompt then
       final = first - 1 -- it isn't prefetched either
     elseif not starts.risky(crashes, payload) then
@@ -660,10 +658,10 @@ elseif open and wanted > 0 then
       end
     end
   end
-  -- If few entries were passed over, at little cost, the next round reads them again: by then, they may start.
-  if looked then
+  -- If few entries were passed over, the next round reads them again: by then, they may start.
+  if scheduled then
     prefix = { 0, '', '0' }
-    if before_it > 0 or passing >= 50 * COST.passed or skipped > 0 and spent >= budget then
+    if before_it > 0 or skipped >= 50 or skipped > 0 and is_spent() then
       prefix[1] = before_it + skipped
     end
     if prefix[1] > 0 then
@@ -677,7 +675,7 @@ elseif open and wanted > 0 then
   if not counting then
     -- No crash counts. Most tasks start here, so goes_on is inlined.
     local before, last_score = first - 1, 2 * (first - at)
-    while first <= final and spent < budget do
+    while first <= final and weight > 0 and bytes > 0 do
       local id = ARGV[first]
       local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
       if type(payload) ~= 'string' then
@@ -685,16 +683,14 @@ elseif open and wanted > 0 then
         trouble = payload and payload.err or trouble
         break
       end
-      local bytes = #payload
-      spent = spent + COST.plain + (bytes - bytes % COST.bytes) / COST.bytes
-      token = token + 1
+      weight, bytes, token = weight - 1, bytes - #payload, token + 1
       plain[first - before] = payload
       scores[last_score + 1], scores[last_score + 2] = token, id
       first, last_score = first + 1, last_score + 2
     end
     q.drift = q.drift - #plain
   else
-    while goes_on() and others < 999 do
+    while goes_on() do
       local id = ARGV[first]
       local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
       if type(payload) == 'table' then
@@ -715,7 +711,8 @@ elseif open and wanted > 0 then
         await(q, entry, payload, now, 0, 0)
         redis.call('HSET', q.keyed .. entry, 'digest', digest) -- so rounds pass over it without reading the payload
         plan(q, entry, now)
-        moved, spent = true, spent + COST.entry
+        moved = true
+        spend(HEAVY)
       elseif starts.deadly(payload, nil, 0, crashes) then
         redis.call('DEL', q.process .. id)
         forget_crashes(payload)
@@ -771,12 +768,8 @@ if adding and open and not more then
 end
 if scheduled and open and not more then
   more = redis.call('ZCOUNT', q.schedule, '-inf', now) > before_it + skipped
-  if more and skipped >= PASS_AT_MOST then
-    more, again = false, true -- the next round continues behind them
-  end
 end
-local cut = more and spent >= budget and first <= final and 1 or 0
-again = again or more and round == last or cut == 1 or (unstarted > 0 or moved) and not empty
+again = again or more and (round == last or first <= final and is_spent()) or (unstarted > 0 or moved) and not empty
   or overtaken and filled / 3 < needed
 if idle and filled / 3 + #plain < needed and not again then
   local score = now
@@ -825,5 +818,5 @@ elseif canceling and not overtaken then
     seen = tonumber(new[#new])
   end
 end
-return { settled, odd, started, plain, token, cancels, seen, rank, more and -1 or idlers, again and 1 or 0, trouble, recorded, due, unstarted, last, cut, dropped,
-  prefix, observed and 1 or 0, watched and 1 or 0, added.expired }
+return { settled, odd, started, plain, token, cancels, seen, rank, more and -1 or idlers, again and 1 or 0, trouble, recorded, due, unstarted, last, dropped,
+  prefix, observed and 1 or 0, added.expired }

@@ -3,9 +3,12 @@ package store
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/gomodule/redigo/redis"
 )
 
 var _ = probed("step",
@@ -45,7 +48,6 @@ func steps(r Round) func(*env) string {
 		w.num("seen", a.Seen, 0)
 		w.num("rank", int64(a.Rank), -1)
 		w.flag("again", a.Again)
-		w.flag("cut", a.Cut)
 		if a.Due >= 0 {
 			w.add("look", minutes(a.Due.Milliseconds()))
 		}
@@ -187,4 +189,73 @@ func TestStep(t *testing.T) {
 				state: base.with("paused", "=1", "idle", "(w2=-1m w1=now)", "rounds", "{w1=1}")},
 		}},
 	})
+}
+
+// However many tasks wait, a round starts a limited number of them, or what has a limited size, and says at once that
+// there are more. The next rounds bring the rest.
+func TestRoundIsBounded(t *testing.T) {
+	const waiting = RoundWeight + 100
+	crashed := func(e *env, payload string) { e.must(e.conn.Do("HSET", e.q.Ledger(), digest(payload), 2)) }
+	entries := func(e *env, payload string) {
+		for i := range waiting {
+			name := fmt.Sprintf("r:%d", i)
+			e.must(e.conn.Do("HSET", e.q.Keyed(name), "payload", payload, "due", 5, "retries", 0, "crashes", 0, "digest", digest(payload)))
+			e.must(e.conn.Do("ZADD", e.q.Contents(), 0, digest(payload)+":"+name))
+			e.must(e.conn.Do("ZADD", e.q.Schedule(), 5, name))
+		}
+	}
+	list := func(e *env, payload string) {
+		for range waiting {
+			e.must(e.conn.Do("LPUSH", e.q.Waiting(), payload))
+		}
+	}
+	for name, c := range map[string]struct {
+		seed    func(e *env)
+		crashes int   // after so many, a task fails
+		started []int // by each round
+	}{
+		"list": {seed: func(e *env) { list(e, "a") }, started: []int{RoundWeight, 100}},
+		"large": {seed: func(e *env) {
+			many := slices.Repeat([]string{strings.Repeat("a", RoundBytes/10)}, 25)
+			e.must(e.conn.Do("LPUSH", redis.Args{}.Add(e.q.Waiting()).AddFlat(many)...))
+		}, started: []int{11, 11, 3}},
+		"crashed": {seed: func(e *env) { list(e, "a"); crashed(e, "b") }, crashes: 4, started: []int{RoundWeight, 100}},
+		"added": {seed: func(e *env) {
+			for range waiting {
+				e.must(e.conn.Do("XADD", e.q.Added(), "*", "", "a"))
+			}
+		}, started: []int{RoundWeight, 100}},
+		"entries": {seed: func(e *env) { entries(e, "a") }, started: append(slices.Repeat([]int{RoundWeight / heavy}, 4), 100)},
+		"lost": {seed: func(e *env) {
+			entries(e, "a")
+			for i := range waiting {
+				e.must(e.conn.Do("DEL", e.q.Keyed(fmt.Sprintf("r:%d", i))))
+			}
+			e.must(e.conn.Do("LPUSH", e.q.Waiting(), "b"))
+		}, started: []int{0, 1}},
+		"risky": {seed: func(e *env) {
+			entries(e, "a")
+			crashed(e, "a")
+			e.must(e.conn.Do("LPUSH", e.q.Waiting(), "b"))
+		}, crashes: 3, started: []int{0, 1}},
+		"failing": {seed: func(e *env) {
+			for i := range waiting {
+				e.must(e.conn.Do("LPUSH", e.q.Waiting(), i))
+				crashed(e, fmt.Sprint(i))
+			}
+		}, crashes: 1, started: make([]int, 5)},
+	} {
+		t.Run(name, func(t *testing.T) {
+			e := beside(t, state{"workers": "(w1=+60m)"})
+			c.seed(e)
+			var passed Passed
+			for i, n := range c.started {
+				a := e.round(Round{Number: int64(1 + i), Crashes: c.crashes, Start: NewIDs(RoundWeight), Idle: true, Passed: passed})
+				last := i == len(c.started)-1
+				if passed = *cmp.Or(a.Passed, &passed); len(a.Started) != n || a.More == last || a.Unstarted > RoundWeight/heavy {
+					t.Errorf("round %d starts %d, and fails %d; more: %v, trouble: %s", i+1, len(a.Started), a.Unstarted, a.More, a.Trouble)
+				}
+			}
+		})
+	}
 }
