@@ -93,29 +93,19 @@ if broken then
   return broken
 end
 
--- Returns the ids of a page of ends, from a place in ARGV on, and their scores.
-local PAGE = 1000 -- unpack has a limit
-local MANY = 24
-local function ends_from(place, count)
-  local ids = {}
-  for i = 1, math.min(count, PAGE) do
-    ids[i] = ARGV[place + 2 * i - 2]
-  end
-  return ids, redis.call('ZMSCORE', working, unpack(ids))
-end
-
 -- The last check: the key of what the worker holds is readable. The command is needed anyway, to
 -- look up the first processes to settle. If holds is true, the worker holds something. If it's
 -- false, the worker may hold nothing.
-local score, page, held
-local holds = false
-if outcomes > 0 then
-  score = redis.call('ZSCORE', working, ARGV[at])
-  holds = score
-elseif ends > 0 then
-  page, held = ends_from(at, ends)
-  holds = held[1]
-else
+local ending, held = {}, {} -- the plain ends, and the tokens of their processes
+for i = 1, ends do
+  ending[i] = ARGV[at + 4 * outcomes + 2 * i - 2]
+end
+if ends > 0 then
+  held = redis.call('ZMSCORE', working, unpack(ending))
+end
+local score = outcomes > 0 and redis.call('ZSCORE', working, ARGV[at])
+local holds = score or held[1]
+if outcomes + ends == 0 then
   holds = redis.call('ZCARD', working) > 0
 end
 
@@ -263,48 +253,42 @@ end
 -- two fields of entries are deleted.
 local odd = {}
 local usual = not (canceling or counting)
-for i = 1, ends, PAGE do
-  local over, lists, n, ties, known = {}, {}, 0, {}, {}
-  if not page then
-    page, held = ends_from(at, ends - i + 1)
+local over, lists, ties, known = {}, {}, {}, {}
+if added.ends > 0 then
+  known = redis.call('HMGET', q.entries, unpack(ending, 1, added.ends))
+end
+for i, started in ipairs(held) do
+  local id, what, name, card = ending[i], nil, nil, nil
+  keyed = any and i <= added.ends
+  if known[i] then
+    name, card = cards.named(known[i])
   end
-  if i <= added.ends then
-    known = redis.call('HMGET', q.entries, unpack(page, 1, math.min(#page, added.ends - i + 1)))
-  end
-  for j, started in ipairs(held) do
-    local id, what, name, card = page[j], nil, nil, nil
-    keyed = any and i + j - 1 <= added.ends
-    if known[j] then
-      name, card = cards.named(known[j])
-    end
-    if started ~= ARGV[at + 2 * j - 1] then
-      what = 'gone'
-    elseif not usual or publishing or keyed and (not name or cards.has(card, cards.keep)) then
-      local payload = finish(working, id, tonumber(started), 'finished', '')
-      if payload then
-        announce(payload, '')
-      else
-        what, trouble = 'refused', 'WRONGTYPE the key of a process is of another type'
-      end
+  if started ~= ARGV[at + 1] then
+    what = 'gone'
+  elseif not usual or publishing or keyed and (not name or cards.has(card, cards.keep)) then
+    local payload = finish(working, id, tonumber(started), 'finished', '')
+    if payload then
+      announce(payload, '')
     else
-      n = n + 1
-      over[n], lists[n] = id, q.process .. id
-      if name then
-        ties[#ties + 1], ties[#ties + 2] = id, name
-      end
+      what, trouble = 'refused', 'WRONGTYPE the key of a process is of another type'
     end
-    if what then
-      odd[#odd + 1], odd[#odd + 2] = i + j - 2, what
+  else
+    over[#over + 1], lists[#lists + 1] = id, q.process .. id
+    if name then
+      ties[#ties + 1], ties[#ties + 2] = id, name
     end
   end
-  if n > 0 then
-    redis.call('DEL', unpack(lists))
-    redis.call('ZREM', working, unpack(over))
+  if what then
+    odd[#odd + 1], odd[#odd + 2] = i - 1, what
   end
-  if #ties > 0 then
-    redis.call('HDEL', q.entries, unpack(ties))
-  end
-  at, page = at + 2 * #page, nil
+  at = at + 2
+end
+if #over > 0 then
+  redis.call('DEL', unpack(lists))
+  redis.call('ZREM', working, unpack(over))
+end
+if #ties > 0 then
+  redis.call('HDEL', q.entries, unpack(ties))
 end
 keyed = any
 
@@ -672,37 +656,22 @@ elseif open and wanted > 0 then
   if adding then
     starts.added()
   end
-  if not counting then
-    -- No crash counts. Most tasks start here, so goes_on is inlined.
-    local before, last_score = first - 1, 2 * (first - at)
-    while first <= final and weight > 0 and bytes > 0 do
-      local id = ARGV[first]
-      local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
-      if type(payload) ~= 'string' then
-        empty = not payload
-        trouble = payload and payload.err or trouble
-        break
-      end
-      weight, bytes, token = weight - 1, bytes - #payload, token + 1
-      plain[first - before] = payload
-      scores[last_score + 1], scores[last_score + 2] = token, id
-      first, last_score = first + 1, last_score + 2
+  while goes_on() do
+    local id = ARGV[first]
+    local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
+    if type(payload) ~= 'string' then
+      empty = not payload
+      trouble = payload and payload.err or trouble
+      break
     end
-    q.drift = q.drift - #plain
-  else
-    while goes_on() do
-      local id = ARGV[first]
-      local payload = redis.pcall('RPOPLPUSH', q.waiting, q.process .. id)
-      if type(payload) == 'table' then
-        trouble = payload.err
-        break
-      end
-      if not payload then
-        empty = true
-        break
-      end
+    q.drift = q.drift - 1
+    if not counting then -- most tasks start here
+      weight, bytes, token = weight - 1, bytes - #payload, token + 1
+      plain[#plain + 1] = payload
+      scores[#scores + 1], scores[#scores + 2] = token, id
+      first = first + 1
+    else
       digests.forget()
-      q.drift = q.drift - 1
       local crashes = crashes_of(payload)
       if starts.risky(crashes, payload) then
         local entry, digest = 'r:' .. starts.other_id(), digest_of(payload)
@@ -723,18 +692,16 @@ elseif open and wanted > 0 then
   end
   -- Redis stores a small zset as a list, which it scans for each look-up. Adding a long member and
   -- removing it again makes it a skip list until the set is empty.
-  local long = #scores >= 2 * MANY and string.rep('-', 65)
+  local long = #scores >= 48 and string.rep('-', 65)
   if long then
     redis.call('ZADD', working, 0, long)
   end
-  for i = 1, #scores, 2 * PAGE do
-    redis.call('ZADD', working, unpack(scores, i, math.min(i + 2 * PAGE - 1, #scores)))
+  if #scores > 0 then
+    redis.call('ZADD', working, unpack(scores))
+    redis.call('SET', q.token, token)
   end
   if long then
     redis.call('ZREM', working, long)
-  end
-  if #scores > 0 then
-    redis.call('SET', q.token, token)
   end
 end
 q.drift = q.drift + #scores / 2
