@@ -28,9 +28,9 @@ import (
 
 // Options configure a dashboard. A zero field means the default.
 //
-// A function that panics, calls runtime.Goexit or blocks breaks nothing else: Authorize then refuses, the payload
-// is shown as "(cannot be shown)", and the queue can't be read. Authorize and User may take ten seconds, Payload
-// and Queue two. The log has such failures, with the stack of a panic.
+// A function that panics, calls runtime.Goexit or blocks breaks nothing else: Authorize then refuses, and the payload
+// is shown as "(cannot be shown)". Authorize and User may take ten seconds, Payload two. The log has such failures,
+// with the stack of a panic.
 type Options struct {
 	// Title names the fleet at the top of each page; "" is "worqr".
 	Title string

@@ -81,6 +81,8 @@ func why(r inspect.Reason, c *inspect.TaskCopy) string {
 			return "That worker's heartbeats have stopped."
 		}
 		return "That worker's heartbeats have stopped. Unless they resume, it's evicted " + due(c.EvictAt) + ", and the task returns to the front."
+	case inspect.ReasonWithheld:
+		return "No live peer has its schedule; start a peer that calls Every for it."
 	case inspect.ReasonReturning:
 		return "That worker is gone, and the task is being returned to the front."
 	case inspect.ReasonNotDue, inspect.ReasonBlocked, inspect.ReasonFailed:

@@ -23,6 +23,8 @@ func TestSummary(t *testing.T) {
 		"On 01a2. That worker is gone, and the task is being returned to the front.": {State: inspect.CopyRunning, WorkerID: "01a2", Reasons: []inspect.Reason{inspect.ReasonReturning}},
 		"3 min ago, after 10 retries. Requeue it to run it again.":                   {State: inspect.CopyFailed, FailedAt: now.Add(-3 * time.Minute), Retries: 10, Reasons: []inspect.Reason{inspect.ReasonFailed}},
 		"1 h ago, after a retry. Requeue it to run it again.":                        {State: inspect.CopyFailed, FailedAt: now.Add(-time.Hour), Retries: 1},
+		"Due 5 min ago. No live peer has its schedule; start a peer that calls Every for it.": {
+			State: inspect.CopyScheduled, DueAt: now.Add(-5 * time.Minute), Reasons: []inspect.Reason{inspect.ReasonWithheld}},
 		"something new": {State: inspect.CopyWaiting, Reasons: []inspect.Reason{"something new"}},
 		"Due 1 min ago. 2 workers died holding it. If one more crash would fail it, it waits until its peer runs no other such task.": {
 			State: inspect.CopyScheduled, Crashes: 2, DueAt: now.Add(-time.Minute), Reasons: []inspect.Reason{inspect.ReasonSuspect}},

@@ -131,7 +131,7 @@ func (h *hooks) countLocked(name string, shares []share, more calls) {
 func (h *hooks) banners() (all []banner) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for _, name := range []string{"Authorize", "Payload", "Queue", "User"} {
+	for _, name := range []string{"Authorize", "Payload", "User"} {
 		if n := h.calls[name].stuck; n > 0 {
 			all = append(all, banner{Level: "warning", Kind: "hook", Title: "This dashboard's Options." + name + " hangs",
 				Text: words.Counted(n, "call") + " of the function didn't return in time. What it was asked for is missing or refused. The log of this process has more."})
