@@ -42,13 +42,13 @@ func TestCredentialsHang(t *testing.T) {
 	redistest.Do(t, c, "CLIENT", "KILL", "TYPE", "normal")
 	redistest.Do(t, c, "CLIENT", "KILL", "TYPE", "pubsub")
 	eventually(t, "the lease expires", func() bool { return errors.Is(p.Ready(), worqr.ErrLeaseExpired) })
-	eventually(t, "the log says that it hangs", func() bool { return len(log.Lines("a function in the options hasn't returned")) > 0 })
+	eventually(t, "the log says that it hangs", func() bool { return len(log.Lines("a function in the options ha")) > 0 }) // one hasn't returned, or several haven't
 	alive := httptest.NewRecorder()
 	p.Livez().ServeHTTP(alive, nil)
 	is.Equal(alive.Code, 200)
 
 	hangs.Store(false)
 	eventually(t, "it is ready again", func() bool { return p.Ready() == nil })
-	enqueue(t, q, "task")
-	eventually(t, "the task runs", func() bool { return handled.of("task") == 1 })
+	eventually(t, "a task is enqueued", func() bool { return q.Enqueue(t.Context(), []byte("task")) == nil }) // the first reply may be lost
+	eventually(t, "the task runs", func() bool { return handled.of("task") > 0 })
 }
