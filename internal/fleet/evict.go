@@ -182,8 +182,7 @@ func (f *Fleet) report(dead evictions, were map[string]store.Worker) {
 	}
 }
 
-// dismiss removes dead workers from the roster while a caller waits. Each page of them may take as
-// long as a call: a heartbeat's time may be too short.
+// dismiss removes dead workers from the roster. If it can't, the worker looks for them later.
 func (f *Fleet) dismiss(ctx context.Context, dead []string) error {
 	for ids := range slices.Chunk(dead, page) {
 		if err := store.Unregister(ctx, f.Lines.Calls, f.Space, ids...); err != nil {
@@ -194,23 +193,6 @@ func (f *Fleet) dismiss(ctx context.Context, dead []string) error {
 		}
 	}
 	return nil
-}
-
-// dismissQuietly does what dismiss does, between heartbeats: no caller waits for it, so it only
-// logs errors.
-func (f *Fleet) dismissQuietly(ctx context.Context, dead []string) {
-	for ids := range slices.Chunk(dead, page) {
-		ctx, cancel := context.WithTimeout(ctx, f.lease.Beat)
-		err := f.unregister(ctx, ids...)
-		cancel()
-		if err == nil {
-			continue
-		}
-		f.Log.Debug("worqr: removing the registrations of dead workers", "workers", len(ids), "err", err)
-		if w := f.present(); w != nil {
-			w.pruneLater()
-		}
-	}
 }
 
 // recordDead counts dead workers, and logs them as soon as it has read their names, since whatever
@@ -241,7 +223,9 @@ func (w *worker) recordDead(dead evictions) {
 			delete(w.dead, id)
 		}
 		w.mu.Unlock()
-		w.fleet.dismissQuietly(w.last, first)
+		if err := w.fleet.dismiss(w.last, first); err != nil {
+			w.fleet.Log.Debug("worqr: removing the registrations of dead workers", "workers", len(first), "err", err)
+		}
 	})
 }
 

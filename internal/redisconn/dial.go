@@ -98,17 +98,6 @@ type absentError struct{ error }
 
 func (e *absentError) Unwrap() error { return e.error }
 
-// Marked makes Away recognize the errors of a Dial.
-func Marked(dial Dial) Dial {
-	return func(ctx context.Context) (redis.Conn, error) {
-		conn, err := dial(ctx)
-		if err != nil {
-			return nil, &absentError{err}
-		}
-		return conn, nil
-	}
-}
-
 // Away reports whether an error means that Redis can't be used at present, rather than that one
 // call is invalid or not permitted.
 func Away(err error) bool {

@@ -30,7 +30,7 @@ func shielded(dial Dial, what string, behind *behind) Dial {
 		}
 		done, gone := make(chan result), make(chan struct{})
 		go func() {
-			r := result{err: &absentError{errors.New(what + " called runtime.Goexit")}}
+			r := result{err: errors.New(what + " called runtime.Goexit")}
 			defer func() {
 				select {
 				case done <- r:
@@ -43,7 +43,7 @@ func shielded(dial Dial, what string, behind *behind) Dial {
 			}()
 			defer func() {
 				if v := recover(); v != nil {
-					r.err = &absentError{fmt.Errorf("%s panicked: %v", what, v)} // may end its goroutine, too
+					r.err = fmt.Errorf("%s panicked: %v", what, v) // may end its goroutine, too
 				}
 			}()
 			r.conn, r.err = dial(ctx)
@@ -80,7 +80,7 @@ func tardy(ctx context.Context, began time.Time, what string) error {
 	if errors.Is(err, context.DeadlineExceeded) {
 		err = os.ErrDeadlineExceeded
 	}
-	return &absentError{fmt.Errorf("%s hasn't returned within %v: %w", what, within.Round(time.Millisecond), err)}
+	return fmt.Errorf("%s hasn't returned within %v: %w", what, within.Round(time.Millisecond), err)
 }
 
 // A behind counts the dials that were left behind and haven't returned.
@@ -110,7 +110,7 @@ func (b *behind) admit(what string) error {
 	}
 	now := time.Now()
 	if wait := b.next.Sub(now); wait > 0 {
-		return &absentError{fmt.Errorf("%d calls of %s haven't returned; the next try is in %v", b.n, what, wait.Round(time.Second))}
+		return fmt.Errorf("%d calls of %s haven't returned; the next try is in %v", b.n, what, wait.Round(time.Second))
 	}
 	b.next = now.Add(time.Duration(b.n-mostBehind+1) * behindPause)
 	return nil

@@ -393,6 +393,9 @@ func (l *Line) connect() error {
 		return ErrClosed
 	}
 	conn, err := l.dial(ctx)
+	if err != nil {
+		err = &absentError{err}
+	}
 	var made time.Time
 	l.mu.Lock()
 	switch closed = l.closed; {

@@ -245,7 +245,7 @@ func (f *feed) session() error {
 	defer cancel()
 	c, err := f.sub.dial(dialing)
 	if err != nil {
-		return err
+		return &absentError{err}
 	}
 	if f.futile > 0 { // check whether it answers at all
 		if _, err := redis.DoWithTimeout(c, deadAfter, "PING"); err != nil && (!Answered(err) || passes(err)) {

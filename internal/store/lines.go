@@ -99,7 +99,7 @@ func NewLines(servers *Servers, lanes int, log *logs.Log, timeout, beat time.Dur
 	log.Away, log.Answered, log.Refused, log.Server = redisconn.Away, redisconn.Answered, redisconn.BadLogin, servers.Address()
 	router := func(timeout time.Duration, verified bool) *topology.Router {
 		return topology.NewRouter(servers, timeout, func(dial redisconn.Dial) *redisconn.Line {
-			line := redisconn.NewLine(redisconn.Marked(dial), timeout).Renewed(servers.Renew())
+			line := redisconn.NewLine(dial, timeout).Renewed(servers.Renew())
 			if verified {
 				line.Verified()
 			}
@@ -111,7 +111,7 @@ func NewLines(servers *Servers, lanes int, log *logs.Log, timeout, beat time.Dur
 		l.Work[lane] = router(timeout, false)
 	}
 	l.Sub = topology.NewSubscribers(servers, l.Calls, func(dial redisconn.Dial) *redisconn.Subscriber {
-		return redisconn.NewSubscriber(redisconn.Marked(dial), log)
+		return redisconn.NewSubscriber(dial, log)
 	})
 	return l
 }

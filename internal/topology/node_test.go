@@ -106,7 +106,7 @@ func cluster(seeds ...string) *topology.Cluster {
 		if err != nil {
 			panic(err)
 		}
-		return redisconn.Marked(dial)
+		return dial
 	})
 }
 

@@ -169,7 +169,7 @@ func TestNobodyToListenTo(t *testing.T) {
 			is := redistest.Parallel(t)
 			var dials atomic.Int64
 			known := topology.NewCluster([]string{"a:1", "b:1"}, func(string) redisconn.Dial {
-				return redisconn.Marked(func(context.Context) (redis.Conn, error) { dials.Add(1); return nil, why })
+				return func(context.Context) (redis.Conn, error) { dials.Add(1); return nil, why }
 			})
 			s := subscribers(t, topology.InCluster(known), router(t, known, timeout))
 			l := listening(redisconn.Topic{Name: "*", Pattern: true})
