@@ -48,7 +48,7 @@ func (p *Peer) examine(ctx context.Context, opts *inspect.CheckOptions, repair b
 		runner = p.calls
 	}
 	config := doctor.Config{
-		Runner: runner, Space: p.space, Lease: lease, Beat: p.opts.beat(), Repair: repair, Prefix: p.prefix(), Limits: o,
+		Runner: runner, Space: p.space, Lease: lease, Repair: repair, Prefix: p.prefix(), Limits: o,
 	}
 	if p.lines.InCluster() {
 		config.Nodes = p.lines.Nodes

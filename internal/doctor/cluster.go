@@ -6,7 +6,6 @@ import (
 	"slices"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/store"
@@ -72,7 +71,7 @@ func (c *checkup) servers() error {
 		}
 		return nil
 	}
-	for _, f := range judgeCluster(views, c.Beat) {
+	for _, f := range judgeCluster(views) {
 		c.found(f)
 	}
 	return nil
@@ -132,7 +131,7 @@ func (c *checkup) passOver(e *exam, err error) error {
 }
 
 // judgeCluster returns findings about the nodes of a cluster.
-func judgeCluster(views []*view, beat time.Duration) []inspect.Finding {
+func judgeCluster(views []*view) []inspect.Finding {
 	var all findings
 	type remark struct {
 		kind     inspect.FindingKind
@@ -158,7 +157,6 @@ func judgeCluster(views []*view, beat time.Duration) []inspect.Finding {
 	slices.SortFunc(all, func(a, b inspect.Finding) int {
 		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Text, b.Text))
 	})
-	all.clocks(views, beat)
 	return all
 }
 
@@ -195,18 +193,4 @@ func slots(n int, one, more string) string {
 		more = one
 	}
 	return words.Several(n, "slot") + " " + more
-}
-
-// clocks reports nodes whose clocks differ, unless the duration of a call could explain the
-// difference.
-func (all *findings) clocks(views []*view, beat time.Duration) {
-	if len(views) == 0 {
-		return
-	}
-	first := slices.MaxFunc(views, func(a, b *view) int { return cmp.Compare(a.ahead, b.ahead) })
-	last := slices.MinFunc(views, func(a, b *view) int { return cmp.Compare(a.behind, b.behind) })
-	if by := first.ahead - last.behind; by > beat {
-		all.notice(clock, inspect.SeverityWarning, fmt.Sprintf("The clock of node %s is ahead of that of node %s by %v, which is more than a heartbeat. When a queue moves between them, its leases and times shift by that. Synchronize the clocks.",
-			first.node.Name, last.node.Name, by.Round(time.Millisecond)))
-	}
 }

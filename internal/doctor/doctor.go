@@ -20,7 +20,6 @@ type Config struct {
 	Space  store.Space
 	Nodes  func(ctx context.Context) ([]store.Node, error) // nodes of a cluster; nil for a single server
 	Lease  time.Duration                                   // after which suspicious things are checked again
-	Beat   time.Duration                                   // between two heartbeats of a peer
 	Repair bool
 	Prefix string // as shown in the report
 	Limits inspect.CheckOptions

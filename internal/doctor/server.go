@@ -30,18 +30,11 @@ type view struct {
 	err      error
 }
 
-// look reads a server's view. In a cluster the first call only makes the connection: dialing would
-// make the time too inexact to compare nodes.
+// look reads a server's view.
 func (c *checkup) look(node store.Node) *view {
 	v := &view{node: node, told: store.Told{}, settings: map[string]string{}}
-	looks := 1
-	if c.inCluster() {
-		looks = 2
-	}
-	for range looks {
-		if v.err = v.clock(c.ctx); v.err != nil {
-			return v
-		}
+	if v.err = v.clock(c.ctx); v.err != nil {
+		return v
 	}
 	v.err = cmp.Or(v.info(c.ctx), v.config(c.ctx, c.settings()), c.lookAround(v))
 	return v
