@@ -23,7 +23,6 @@ type view struct {
 	node     store.Node
 	behind   time.Duration // upper bound of its clock minus this machine's
 	ahead    time.Duration // lower bound; the call doesn't show when the clock was read
-	now      int64
 	told     store.Told
 	settings map[string]string
 	found    findings // findings about what it doesn't report
@@ -41,12 +40,13 @@ func (c *checkup) look(node store.Node) *view {
 }
 
 // clock compares Redis's clock with this machine's.
-func (v *view) clock(ctx context.Context) (err error) {
+func (v *view) clock(ctx context.Context) error {
 	before := time.Now()
-	if v.now, err = store.Now(ctx, v.node); err != nil {
+	now, err := store.Now(ctx, v.node)
+	if err != nil {
 		return err
 	}
-	after, theirs := time.Now(), time.UnixMilli(v.now)
+	after, theirs := time.Now(), time.UnixMilli(now)
 	v.behind, v.ahead = theirs.Sub(before), theirs.Sub(after)
 	return nil
 }

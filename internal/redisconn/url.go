@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"net"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 	"unicode"
@@ -52,8 +51,7 @@ var (
 	errEmpty    = errors.New("the URL is empty; write redis://localhost:6379")
 	errSpace    = errors.New("the URL begins or ends with white space; remove it")
 	errOneHost  = errors.New("a redis:// URL takes one host; for several, use redis+cluster:// or redis+sentinel://")
-	errScheme   = errors.New("the URL doesn't begin with redis://; write redis://localhost:6379; docs/options.md lists the other forms")
-	errPlus     = errors.New("the scheme is spelled with a plus: redis+sentinel:// or redis+cluster://")
+	errScheme   = errors.New("the URL doesn't begin with redis://; write redis://localhost:6379; docs/options.md lists the other forms, such as redis+cluster://")
 	errLogin    = errors.New("a part of the user or the password, or of a path, isn't escaped; " + escapes)
 	errFragment = errors.New("the URL has an unescaped # or a fragment; write %23 for a #")
 	errHost     = errors.New("the host is invalid; write host or host:port, with user and password as user:password@host")
@@ -64,15 +62,11 @@ var (
 	errSocket   = errors.New("the path of the socket doesn't begin with the third slash of unix:///, or isn't escaped; " + escapes)
 	errDB       = errors.New("the query must be ?db= and the number of the database, as in unix:///path?db=2")
 	errNoHost   = errors.New("a host is missing; write host or host:port")
-	errHosts    = fmt.Errorf("there are more than %d hosts; name a few, since peers learn the others from them", maxHosts)
 	errMaster   = errors.New("the name of the master is missing, or not escaped; write redis+sentinel://host:26379/master")
 	errSlots    = errors.New("a cluster has no databases, but the URL has a path or a query; write redis+cluster://host:6379")
 	errPoolURL  = errors.New("the dial function of the pool can't parse its URL; write redis://localhost:6379")
 	errWatchers = errors.New("the query must be ?sentinel= and the user and the password for the sentinels, as in ?sentinel=user:password")
 )
-
-// maxHosts is how many hosts a URL may contain. The other hosts are learned from them.
-const maxHosts = 32
 
 // A scheme is what the scheme of a URL stands for.
 type scheme struct {
@@ -104,8 +98,6 @@ func ParseURL(raw string) (URL, error) {
 	switch {
 	case strings.TrimSpace(raw) != raw:
 		return URL{}, errSpace
-	case misspelled(raw):
-		return URL{}, errPlus
 	case !known:
 		return URL{}, errScheme
 	case strings.Count(raw, "@") > 1, strings.Contains(raw, "@") && !named, err != nil:
@@ -127,12 +119,6 @@ func ParseURL(raw string) (URL, error) {
 		return URL{}, err
 	}
 	return u, nil
-}
-
-// misspelled reports whether the scheme is used by other libraries.
-func misspelled(raw string) bool {
-	scheme, _, _ := strings.Cut(strings.ToLower(raw), ":")
-	return slices.Contains([]string{"redis-sentinel", "rediss-sentinel", "redis-cluster", "rediss-cluster"}, scheme)
 }
 
 // address checks a host with or without a port, and returns it with one.
@@ -202,9 +188,6 @@ func (u *URL) parseOne(raw, host, port string) error {
 
 // parseMany parses several hosts, and what follows them. net/url supports only one.
 func (u *URL) parseMany(hosts, rest, port string) error {
-	if strings.Count(hosts, ",") >= maxHosts {
-		return errHosts
-	}
 	for i, host := range strings.Split(hosts, ",") {
 		at, err := address(host, port)
 		if host == "" || strings.HasPrefix(host, ":") {
