@@ -61,8 +61,8 @@ func cancel(q *queue, c store.Call) any {
 }
 
 // page returns how many copies one page removes.
-func (r *removal) page(most, bytes int) int {
-	return max(min(most, bytes/max(len(r.payload), 1)), 1)
+func (r *removal) page(most int) int {
+	return max(min(most, atOnceBytes/max(len(r.payload), 1)), 1)
 }
 
 // fromList removes a page of the copies in the list.
@@ -70,8 +70,7 @@ func (r *removal) fromList() {
 	if r.left <= 0 {
 		return
 	}
-	most := r.Copies
-	most = min(r.left, r.page(most, 4<<20))
+	most := min(r.left, r.page(r.Copies))
 	r.removed = r.removeCopies(r.payload, most)
 	if r.left -= r.removed; r.removed < most {
 		r.left = 0 // there are no more
@@ -91,7 +90,7 @@ func (r *removal) fromEntries(listed bool) {
 	}
 	if r.left == 0 && r.last != "" && r.removed < r.Entries {
 		var n int
-		n, r.after, r.last = r.removeEntries(r.payload, r.after, r.last, r.page(r.Entries, 256<<10))
+		n, r.after, r.last = r.removeEntries(r.payload, r.after, r.last, r.page(r.Entries))
 		r.removed += n
 	}
 }

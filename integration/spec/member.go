@@ -131,9 +131,9 @@ func (q *queue) takeBack(workers []string) (returned, handled, left int) {
 		}
 		return int(b.token - a.token)
 	})
-	enough, hashes := q.carried+atOnceBytes, q.hashed+atOnceBytes/4
+	enough := q.carried + atOnceBytes
 	for _, h := range all[:min(len(all), q.Returns)] {
-		if q.carried >= enough || q.hashed >= hashes {
+		if q.carried >= enough {
 			break
 		}
 		switch q.giveBack(h.working, h.id, h.token, h.died, q.keyed) {

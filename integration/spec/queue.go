@@ -48,7 +48,7 @@ const (
 
 	ancient = 1_000_000_000_000 // in ms: a lower score is the place of a returned task
 
-	atOnceBytes    = 4 << 20 // of the payloads that one call returns
+	atOnceBytes    = 1 << 20 // of the payloads that one call returns or removes
 	atOnceWorkers  = 500     // whose tasks it compares
 	atOnceSuspects = 1000    // workers marked as suspects
 	atOnceFences   = 200     // workers evicted
@@ -262,20 +262,15 @@ func number(s string) int64 {
 	return int64(f)
 }
 
-// digests holds the digests that tasks have instead of their payloads', and counts the bytes hashed.
+// digests holds the digests that tasks have instead of their payloads'.
 type digests struct {
-	names  map[string]string // of the current task
-	last   string            // the payload that was hashed last
-	hashed int
+	names map[string]string // of the current task
 }
 
-// digest returns the digest of a payload, and counts the bytes hashed.
+// digest returns the digest of a payload.
 func (d *digests) digest(payload string) string {
 	if name, ok := d.names[payload]; ok {
 		return name
-	}
-	if d.last != payload {
-		d.last, d.hashed = payload, d.hashed+len(payload)
 	}
 	return digest(payload)
 }

@@ -21,7 +21,6 @@ local left, since = tonumber(ARGV[8]), tonumber(ARGV[9])
 local after, last = ARGV[10], ARGV[11]
 local PAGE = 10000 -- copies in the list
 local ENTRIES = 100 -- copies in entries
-local BYTES, ENTRY_BYTES = 4194304, 262144 -- of copies in the list, of copies in entries
 local RAW = 1024 -- bytes of the largest payload sent to workers in full
 
 local token = last_token()
@@ -37,8 +36,8 @@ redis.call('ZCARD', q.workers)
 redis.call('ZCARD', q.holders)
 local length = redis.call('LLEN', q.waiting)
 
-local function page(most, bytes)
-  return math.max(math.min(most, math.floor(bytes / #payload)), 1)
+local function page(most)
+  return math.max(math.min(most, math.floor(BYTES / #payload)), 1)
 end
 
 local listed = left ~= 0
@@ -56,7 +55,7 @@ first_write()
 
 local removed = 0
 if left > 0 then
-  local most = math.min(left, page(PAGE, BYTES))
+  local most = math.min(left, page(PAGE))
   removed = redis.call('LREM', q.waiting, -most, payload)
   left = removed == most and left - removed or 0 -- fewer: no copies are left
 end
@@ -66,7 +65,7 @@ if listed then
   last = left == 0 and redis.call('ZRANGE', q.contents, '(' .. digest .. ';', '[' .. digest .. ':', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1] or ''
 end
 if last ~= '' and removed < 100 then
-  local most = page(ENTRIES, ENTRY_BYTES)
+  local most = page(ENTRIES)
   local members = redis.call('ZRANGEBYLEX', q.contents, after < digest and '[' .. digest .. ':' or '(' .. after, '[' .. last,
     'LIMIT', 0, most)
   for _, member in ipairs(members) do

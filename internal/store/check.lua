@@ -307,7 +307,6 @@ function judges.queue(name)
   end
 end
 
-local BYTES = 1048576 -- of payloads that a call returns or hashes before it leaves the other names to the next call
 local judged = 0
 while at + judged <= #ARGV and math.max(carried, digests.hashed) < BYTES do
   judges[what](ARGV[at + judged])

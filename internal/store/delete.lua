@@ -18,7 +18,7 @@ local bytes, waits = 0, 0
 if adding then
   local ids = {}
   added.each('+', function(id, pair)
-    if #ids >= 50 or bytes >= 1048576 then
+    if #ids >= 50 or bytes >= BYTES then
       return false
     end
     local ms, seq, salt, card = cards.item(id, pair)
@@ -34,7 +34,7 @@ if adding then
   waits = added.drop(ids)
 end
 for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 49)) do
-  if bytes >= 1048576 then
+  if bytes >= BYTES then
     break
   end
   local digest, entry = string.sub(member, 1, 40), string.sub(member, 42)

@@ -33,15 +33,13 @@ func TestFail(t *testing.T) {
 	})
 }
 
-// One call returns a few MiB of tasks, and at least one task, from the list or the schedule. It
-// returns fewer if it has to compute digests that no caller has sent.
+// One call returns 1 MiB of tasks, and at least one task, from the list or the schedule.
 func TestReturnsAreBoundedInBytes(t *testing.T) {
 	t.Parallel()
-	const size, tasks = 1 << 20, 10
+	const size, each, tasks = RoundBytes / 2, 2, 10
 	for name, c := range map[string]struct {
 		keyed, named, canceled bool
-		each                   int
-	}{"of the list": {each: 1}, "keyed": {keyed: true, each: 1}, "keyed, with digests": {keyed: true, named: true, each: 4}, "canceled": {keyed: true, named: true, canceled: true, each: 4}} {
+	}{"of the list": {}, "keyed": {keyed: true}, "keyed, with digests": {keyed: true, named: true}, "canceled": {keyed: true, named: true, canceled: true}} {
 		t.Run(name, func(t *testing.T) {
 			e := beside(t, nil)
 			deadline := e.now() + time.Hour.Milliseconds()
@@ -72,12 +70,12 @@ func TestReturnsAreBoundedInBytes(t *testing.T) {
 				e.must(e.line.One(e.ctx, fail.call(e.q, "worker", "dead", "begin", 1)))
 				return before - held()
 			}
-			if n := call(); n != c.each {
-				t.Errorf("one call returned %d MiB, not %d", n, c.each)
+			if n := call(); n != each {
+				t.Errorf("one call returned %d, not %d", n, each)
 			}
 			// A round that returns tasks starts none until all have been returned.
 			a := e.round(Round{Worker: "alive", Number: 1, Start: []string{"s"}})
-			if len(a.Started) > 0 || !a.Again || held() != tasks-2*c.each {
+			if len(a.Started) > 0 || !a.Again || held() != tasks-2*each {
 				t.Errorf("%d started, %d are held", len(a.Started), held())
 			}
 			if _, n, err := FailWorker(e.ctx, e.line, e.q, "dead"); err != nil || held() != 0 {

@@ -19,7 +19,7 @@ local failures = later(function(failures)
   -- limited in elements and, except for the first, in bytes. Tasks that were set aside have
   -- ASIDE added to their time. Returns how many it dropped.
   function failures.trim(lane, low, keep)
-    local DROP_AT_MOST, DROP_BYTES = 100, 1048576
+    local DROP_AT_MOST = 100
     local excess = math.min(redis.call('ZCOUNT', lane.schedule, low, '+inf') - keep, DROP_AT_MOST)
     if excess <= 0 then
       return 0
@@ -29,7 +29,7 @@ local failures = later(function(failures)
     end
     local planned, aside = oldest(low, '(' .. ASIDE), oldest(ASIDE, '+inf')
     local next_planned, next_aside, dropped, bytes = 1, 1, 0, 0
-    while dropped < excess and bytes < DROP_BYTES do
+    while dropped < excess and bytes < BYTES do
       local entry
       if planned[next_planned] and not (aside[next_aside]
         and tonumber(aside[next_aside + 1]) - ASIDE < tonumber(planned[next_planned + 1])) then

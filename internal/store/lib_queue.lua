@@ -34,6 +34,9 @@ local time = redis.call('TIME')
 local micros = time[1] * 1000000 + time[2]
 local now = math.floor(micros / 1000) -- ms
 
+-- How many bytes of payloads one call reads, moves or drops, unless the first has more.
+local BYTES = 1048576
+
 -- The deadline of a lease that never ends, 2^53 - 1, which every client can represent exactly.
 local NEVER = 9007199254740991
 

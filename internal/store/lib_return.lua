@@ -45,7 +45,6 @@ local returns = later(function(returns)
 
   -- Limits of one call, so that it takes far less than 5 ms.
   local AT_ONCE = 100 -- tasks given back
-  local BYTES = 4194304 -- of their payloads, unless the first one has more; it hashes at most a quarter of that
   local RETURNS = 500 -- workers whose tasks it compares
   local SUSPECTS = 1000 -- workers marked as suspects
   local FENCES = 200 -- workers evicted
@@ -98,9 +97,9 @@ local returns = later(function(returns)
   function returns.take_back(workers)
     local held, over = newest(workers, AT_ONCE)
     local returned, handled, left = 0, 0, #workers - #over
-    local dead, gone, touched, enough, hashes = {}, {}, {}, carried + BYTES, digests.hashed + BYTES / 4
+    local dead, gone, touched, enough = {}, {}, {}, carried + BYTES
     for _, task in ipairs(held) do
-      if carried >= enough or digests.hashed >= hashes then
+      if carried >= enough then
         break
       end
       local worker = task.worker

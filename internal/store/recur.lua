@@ -74,7 +74,7 @@ local bytes = 0
 local function affords(key)
   local size = redis.pcall('HSTRLEN', key, 'payload')
   size = type(size) == 'number' and size or 0
-  if bytes > 0 and bytes + size > 1048576 then
+  if bytes > 0 and bytes + size > BYTES then
     return false
   end
   bytes = bytes + size

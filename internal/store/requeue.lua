@@ -20,7 +20,6 @@ redis.call('ZCARD', failed.contents)
 if broken then
   return broken
 end
-local PAGE = 1048576 -- bytes
 local requeued, looked, bytes = 0, 0, 0
 for i = at, #ARGV do
   local entry = ARGV[i]
@@ -28,7 +27,7 @@ for i = at, #ARGV do
   local from, process, card = unpack(redis.pcall('HMGET', key, 'from', 'process', 'card'))
   local size = redis.pcall('HSTRLEN', key, 'payload')
   size = type(size) == 'number' and size or 0
-  if bytes > 0 and bytes + size > PAGE then
+  if bytes > 0 and bytes + size > BYTES then
     break
   end
   looked = looked + 1

@@ -343,7 +343,7 @@ local prompt = #ARGV - ahead -- up to prompt, tasks run immediately; later ones 
 -- What the step may still do, so that it stays short. A task of the list, an added one, and one that is passed over
 -- or lost weigh 1; an entry, and a task that fails unstarted, weigh HEAVY. The bytes are those of payloads and cards
 -- that the step reads; the last task may exceed them. The worker limits the outcomes of a round in the same way.
-local weight, bytes, HEAVY = 512, 1048576, 4
+local weight, bytes, HEAVY = 512, BYTES, 4
 
 local function spend(weighs, payload, card)
   weight, bytes = weight - weighs, bytes - #(payload or '') - #(card or '')
