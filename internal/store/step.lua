@@ -404,41 +404,41 @@ local starts = later(function(starts)
     return true
   end
 
-  -- If too many workers have died holding a task, moves it to the failed queue and returns true.
-  function starts.deadly(payload, entry, retries, crashes, card, turn, due)
-    if most == 0 or crashes < most then
-      return false
-    end
-    if failed and not failures.sound(failed) then
+  -- Moves a task to the failed queue instead of starting it. Returns false if that's impossible: it keeps waiting.
+  function starts.fail(kind, reason, payload, entry, retries, crashes, card, due, turn)
+    if not failures.sound(failed) then
       trouble = 'WRONGTYPE a key of the failed queue is of another type'
       return false
     end
-    local id, reason = starts.other_id(), crashes .. ' workers died holding it'
-    if failed then
-      failures.add(failed, worker, id,
-        { payload = payload, entry = entry, retries = retries, crashes = crashes, kind = 'crashed', reason = reason, card = card,
-          due = due, turn = turn })
-      cards.ended(entry, card, 'failed', reason, '')
-    else -- from the list: entries of a failed queue are set aside under their own names
-      failures.put_aside('r:' .. id, payload, retries, crashes)
-    end
+    failures.add(failed, worker, starts.other_id(), { payload = payload, entry = entry, retries = retries,
+      crashes = crashes, kind = kind, reason = reason, card = card, due = due, turn = turn })
+    cards.ended(entry, card, kind == 'expired' and kind or 'failed', reason, '')
     unstarted, gave_up = unstarted + 1, true
     spend(HEAVY, payload)
     return true
   end
 
-  -- Moves an expired task to the failed queue. Returns false if that's impossible: it keeps waiting.
-  function starts.expire(payload, entry, retries, crashes, card, due, turn)
-    if not failures.sound(failed) then
-      trouble = 'WRONGTYPE a key of the failed queue is of another type'
+  -- If too many workers have died holding a task, fails it and returns true.
+  function starts.deadly(payload, entry, retries, crashes, card, turn, due)
+    if most == 0 or crashes < most then
       return false
     end
-    failures.add(failed, worker, starts.other_id(), { payload = payload, entry = entry, retries = retries, crashes = crashes,
-      kind = 'expired', reason = cards.too_late, card = card, due = due, turn = turn })
-    cards.ended(entry, card, 'expired', cards.too_late, '')
-    unstarted, gave_up, added.expired = unstarted + 1, true, added.expired + 1
+    if failed then
+      local reason = crashes .. ' workers died holding it'
+      return starts.fail('crashed', reason, payload, entry, retries, crashes, card, due, turn)
+    end
+    -- From the list: entries of a failed queue are set aside under their own names.
+    failures.put_aside('r:' .. starts.other_id(), payload, retries, crashes)
+    unstarted, gave_up = unstarted + 1, true
     spend(HEAVY, payload)
     return true
+  end
+
+  -- Fails an expired task. Returns false if that's impossible.
+  function starts.expire(payload, entry, retries, crashes, card, due, turn)
+    local fails = starts.fail('expired', cards.too_late, payload, entry, retries, crashes, card, due, turn)
+    added.expired = added.expired + (fails and 1 or 0)
+    return fails
   end
 
   function starts.one(payload, entry, retries, crashes, due, card, text, value)
