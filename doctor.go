@@ -4,10 +4,12 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"log/slog"
 	"slices"
 
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/doctor"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
 	"github.com/worqr/worqr/internal/words"
 )
@@ -93,37 +95,49 @@ func checkLimits(o *inspect.CheckOptions) error {
 // FindingKinds returns every kind of finding that Check reports.
 func FindingKinds() []inspect.FindingKind { return slices.Clone(doctor.Kinds) }
 
-// Explain reports where the copies of a payload are, who holds them, and why they don't run. It
-// finds tasks from Add only while they run; use ExplainKey. It finds up to ten copies of each kind,
-// among the first 100,000 tasks of the list.
-func (q *Queue) Explain(ctx context.Context, payload []byte) (*inspect.Explanation, error) {
-	if q.bad != nil {
-		return nil, q.wrap("explain", q.bad)
-	}
-	e, err := q.question("", slices.Clone(payload)).Explain(ctx)
+// A Query says which tasks Explain looks for. Set Payload, Key or Header.
+type Query struct {
+	Payload       []byte // nil is unset
+	Key           string
+	Header, Value string // the header's name and its value
+}
+
+func (by Query) Format(s fmt.State, _ rune) { logs.Show(s, "query", by) }
+
+func (by Query) LogValue() slog.Value { return slog.GroupValue(slog.Int("bytes", len(by.Payload))) }
+
+// Explain reports where the copies of a task are, who holds them, and why they don't run.
+//
+//   - By payload, it finds up to ten copies of each kind, among the first 100,000 tasks of the list. It
+//     finds tasks from Add without Key or Unique only while they run.
+//   - By key, it also searches the newest 1,000 failed tasks.
+//   - By header, it finds up to ten tasks; TaskCopy.Key tells them apart. It searches 10,000 each of
+//     added, scheduled and running tasks, and the newest 1,000 failed ones.
+func (q *Queue) Explain(ctx context.Context, by Query) (*inspect.Explanation, error) {
+	e, err := q.explain(ctx, by)
 	return e, q.wrap("explain", err)
 }
 
-// ExplainKey is Explain for a key. It searches the newest 1,000 failed tasks.
-func (q *Queue) ExplainKey(ctx context.Context, key string) (*inspect.Explanation, error) {
-	if err := q.checkKey(key); err != nil {
-		return nil, q.wrap("explain", err)
+func (q *Queue) explain(ctx context.Context, by Query) (*inspect.Explanation, error) {
+	set := 0
+	for _, given := range []bool{by.Payload != nil, by.Key != "", by.Header != ""} {
+		if given {
+			set++
+		}
 	}
-	e, err := q.question(store.EntryOf(key), nil).Explain(ctx)
-	return e, q.wrap("explain", err)
-}
-
-// ExplainHeader is Explain for up to ten tasks with a header; TaskCopy.Key tells them apart. It
-// searches 10,000 each of added, scheduled and running tasks, and the newest 1,000 failed ones.
-func (q *Queue) ExplainHeader(ctx context.Context, name, value string) (*inspect.Explanation, error) {
-	if name == "" {
-		return nil, q.wrap("explain", fmt.Errorf("%w: the name of the header is empty", ErrInvalid))
+	switch {
+	case q.bad != nil:
+		return nil, q.bad
+	case set != 1 || by.Header == "" && by.Value != "":
+		return nil, fmt.Errorf("%w: a Query needs one of Payload, Key and Header", ErrInvalid)
+	case len(by.Key) > MaxKeySize:
+		return nil, checkKey(by.Key)
+	case by.Header != "":
+		return q.explainHeader(ctx, by.Header, by.Value)
+	case by.Key != "":
+		return q.question(store.EntryOf(by.Key), nil).Explain(ctx)
 	}
-	if q.bad != nil {
-		return nil, q.wrap("explain", q.bad)
-	}
-	e, err := q.explainHeader(ctx, name, value)
-	return e, q.wrap("explain", err)
+	return q.question("", slices.Clone(by.Payload)).Explain(ctx)
 }
 
 func (q *Queue) explainHeader(ctx context.Context, name, value string) (*inspect.Explanation, error) {
@@ -140,10 +154,10 @@ func (q *Queue) explainHeader(ctx context.Context, name, value string) (*inspect
 		e.NotSearched += max(waits-doctor.WalkDepth, 0)
 	}
 	if len(found) == 0 {
-		found = append(found, "") // so that the queue itself is described, too
+		found = append(found, store.EntryOf("")) // so that the queue itself is described, too
 	}
-	for _, key := range found {
-		of, err := q.question(store.EntryOf(key), nil).Explain(ctx)
+	for _, entry := range found {
+		of, err := q.question(entry, nil).Explain(ctx)
 		if err != nil {
 			return nil, err
 		}

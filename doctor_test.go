@@ -93,16 +93,16 @@ func TestExplainKnownQueue(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
-	is.NoErr(q.Put(t.Context(), "key", []byte("a"), nil))
+	sure(q.Add(t.Context(), worqr.TaskSpec{Key: "key", Payload: []byte("a")}))(t)
 	looker := open(t, worqr.Options{Prefix: prefix})
 	unknown := func() bool {
 		t.Helper()
 		for i := range 20 {
-			if sure(looker.Queue("q").ExplainKey(t.Context(), fmt.Sprint("other", i)))(t).NoSuchQueue {
+			if sure(looker.Queue("q").Explain(t.Context(), worqr.Query{Key: fmt.Sprint("other", i)}))(t).NoSuchQueue {
 				return true
 			}
 		}
-		return sure(looker.Queue("q").Explain(t.Context(), []byte("b")))(t).NoSuchQueue
+		return sure(looker.Queue("q").Explain(t.Context(), worqr.Query{Payload: []byte("b")}))(t).NoSuchQueue
 	}
 	var names []string
 	for name := range redistest.Each(t, looker.Queues(t.Context())) {
@@ -114,7 +114,7 @@ func TestExplainKnownQueue(t *testing.T) {
 	is.True(!unknown())
 	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry")
 	is.True(unknown())
-	sure(looker.Queue("q").Add(t.Context(), []byte("c"), nil))(t)
+	sure(looker.Queue("q").Add(t.Context(), worqr.TaskSpec{Payload: []byte("c")}))(t)
 	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry") // a producer may lack the permission to list it
 	is.True(!unknown())
 }
@@ -125,10 +125,12 @@ func TestUnservedKey(t *testing.T) {
 	for kind, enqueue := range map[string]func(ctx context.Context, q *worqr.Queue) error{
 		"queues": func(ctx context.Context, q *worqr.Queue) error { return q.Enqueue(ctx, []byte("a")) },
 		"added": func(ctx context.Context, q *worqr.Queue) error {
-			_, err := q.Add(ctx, []byte("a"), nil)
+			_, err := q.Add(ctx, worqr.TaskSpec{Payload: []byte("a")})
 			return err
 		},
-		"schedule": func(ctx context.Context, q *worqr.Queue) error { return q.Put(ctx, "key", []byte("a"), nil) },
+		"schedule": func(ctx context.Context, q *worqr.Queue) error {
+			return failure(q.Add(ctx, worqr.TaskSpec{Key: "key", Payload: []byte("a")}))
+		},
 	} {
 		t.Run(kind, func(t *testing.T) {
 			is := parallel(t)
@@ -331,7 +333,7 @@ func TestExplain(t *testing.T) {
 	payload := []byte(canary)
 	explain := func(want ...string) *inspect.Explanation {
 		t.Helper()
-		e := sure(looker.Explain(t.Context(), payload))(t)
+		e := sure(looker.Explain(t.Context(), worqr.Query{Payload: payload}))(t)
 		is.Equal(told(e), want)
 		if s := e.String(); s == "" || strings.Contains(s, canary) {
 			t.Errorf("it says %q", s)
@@ -341,8 +343,7 @@ func TestExplain(t *testing.T) {
 	e := explain()
 	is.True(e.NoSuchQueue)
 	is.True(strings.Contains(e.String(), fmt.Sprintf("No queue \"q\" exists under the prefix %q", prefix)))
-	at := &worqr.PutOptions{At: time.Now().Add(time.Hour)}
-	is.NoErr(looker.Put(t.Context(), "key", payload, at))
+	add(t, looker, worqr.TaskSpec{Key: "key", Payload: payload, At: time.Now().Add(time.Hour)})
 	e = explain("scheduled not-due no-worker")
 	is.True(!e.NoSuchQueue)
 	is.True(strings.Contains(e.String(), "No worker serves this queue"))
@@ -413,7 +414,7 @@ func TestExplainSuspect(t *testing.T) {
 	is.Equal(receive(t, starts, 1), []string{"a"})
 	var e *inspect.Explanation
 	eventually(t, "the other one is passed over", func() bool {
-		e = sure(other.Queue("q").Explain(t.Context(), []byte("b")))(t)
+		e = sure(other.Queue("q").Explain(t.Context(), worqr.Query{Payload: []byte("b")}))(t)
 		return slices.Equal(told(e), []string{"scheduled suspect"})
 	})
 	is.Equal(e.Copies[0].Crashes, 1)
@@ -423,32 +424,40 @@ func TestExplainSuspect(t *testing.T) {
 	is.Equal(receive(t, starts, 1), []string{"b"})
 }
 
-// ExplainKey finds every task with the key.
-func TestExplainKey(t *testing.T) {
+// Explain finds every task with the key.
+func TestExplainByKey(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
 	peer := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	q := working(t, peer, "q")
 	explain := func(want ...string) *inspect.Explanation {
 		t.Helper()
-		e := sure(q.ExplainKey(t.Context(), canary))(t)
+		e := sure(q.Explain(t.Context(), worqr.Query{Key: canary}))(t)
 		is.Equal(told(e), want)
 		is.True(!strings.Contains(e.String(), canary))
 		return e
 	}
 	explain()
-	is.NoErr(q.Put(t.Context(), "other", []byte("x"), &worqr.PutOptions{At: time.Now().Add(-time.Minute)}))
-	is.NoErr(q.Put(t.Context(), canary, []byte(canary), nil))
+	sure(q.Add(t.Context(), worqr.TaskSpec{Key: "other", Payload: []byte("x"), At: time.Now().Add(-time.Minute)}))(t)
+	sure(q.Add(t.Context(), worqr.TaskSpec{Key: canary, Payload: []byte(canary)}))(t)
 	is.Equal(explain("scheduled busy behind").Copies[0].Before, 1)
 	tasks := sure(q.StartTasks(t.Context(), 2))(t)
 	is.Equal(explain("running").Copies[0].AttemptID, tasks[1].AttemptID)
-	is.NoErr(q.Put(t.Context(), canary, []byte(canary), nil))
+	sure(q.Add(t.Context(), worqr.TaskSpec{Key: canary, Payload: []byte(canary)}))(t)
 	explain("blocked blocked", "running")
-	is.Equal(told(sure(q.Explain(t.Context(), []byte(canary)))(t)), []string{"blocked blocked", "running"})
+	is.Equal(told(sure(q.Explain(t.Context(), worqr.Query{Payload: []byte(canary)}))(t)), []string{"blocked blocked", "running"})
 	is.NoErr(tasks[1].Fail(t.Context(), errors.New("a reason")))
 	explain("scheduled busy", "failed failed")
-	is.True(errors.Is(failure(q.ExplainKey(t.Context(), "")), worqr.ErrInvalid))
-	is.True(errors.Is(failure(peer.Queue("").Explain(t.Context(), nil)), worqr.ErrBadName))
+	for name, bad := range map[string]worqr.Query{
+		"nothing": {}, "value": {Value: "x"}, "two": {Payload: []byte{}, Key: "x"}, "others": {Key: "x", Header: "x"}, "value of a key": {Key: "x", Value: "x"},
+	} {
+		if err := failure(q.Explain(t.Context(), bad)); !errors.Is(err, worqr.ErrInvalid) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	is.True(errors.Is(failure(q.Explain(t.Context(), worqr.Query{Key: strings.Repeat("k", worqr.MaxKeySize+1)})), worqr.ErrTooLarge))
+	is.NoErr(failure(q.Explain(t.Context(), worqr.Query{Payload: []byte{}})))
+	is.True(errors.Is(failure(peer.Queue("").Explain(t.Context(), worqr.Query{})), worqr.ErrBadName))
 }
 
 // Explain returns at most ten copies, and searches only the front of a long list.
@@ -458,16 +467,16 @@ func TestExplainMany(t *testing.T) {
 	enqueue(t, q, "first")
 	enqueue(t, q, slices.Repeat([]string{"a"}, 120_000)...)
 	enqueue(t, q, "last")
-	e := sure(q.Explain(t.Context(), []byte("a")))(t)
+	e := sure(q.Explain(t.Context(), worqr.Query{Payload: []byte("a")}))(t)
 	is.Equal(len(e.Copies), 10)
 	is.Equal(e.Copies[9].Before, 10)
-	e = sure(q.Explain(t.Context(), []byte("last")))(t)
+	e = sure(q.Explain(t.Context(), worqr.Query{Payload: []byte("last")}))(t)
 	is.Equal(len(e.Copies), 0) // too far back, and the explanation says so
 	is.Equal(e.NotSearched, 20_002)
 	is.True(strings.Contains(e.String(), "20002"))
 	for i := range 30 {
-		is.NoErr(q.Put(t.Context(), fmt.Sprint(i), []byte("b"), nil))
+		sure(q.Add(t.Context(), worqr.TaskSpec{Key: fmt.Sprint(i), Payload: []byte("b")}))(t)
 	}
-	e = sure(q.Explain(context.Background(), []byte("b")))(t)
+	e = sure(q.Explain(context.Background(), worqr.Query{Payload: []byte("b")}))(t)
 	is.Equal(len(e.Copies), 10)
 }

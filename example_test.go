@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"crypto/x509"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"log"
@@ -146,16 +147,16 @@ func ExampleQueue_RequeueFailed() {
 	// next: to bob
 }
 
-// At most one task waits under a key. The options decide what a Put changes about it.
-func ExampleQueue_Put() {
+// At most one task waits under a key. The task decides what it changes about the one that waits.
+func ExampleQueue_Add_key() {
 	ctx := context.Background()
 	peer := examplePeer(exampleFleet())
 	defer peer.Close()
 	indexes := peer.Queue("indexes")
 
-	noError(indexes.Put(ctx, "manual", []byte("page 1"), nil)) // now
-	later := &worqr.PutOptions{At: time.Now().Add(time.Hour), Reschedule: worqr.RescheduleIfEarlier}
-	noError(indexes.Put(ctx, "manual", []byte("page 2"), later)) // another payload, the same time
+	value(indexes.Add(ctx, worqr.TaskSpec{Key: "manual", Payload: []byte("page 1")})) // now
+	later := worqr.TaskSpec{Key: "manual", Payload: []byte("page 2"), At: time.Now().Add(time.Hour), Reschedule: worqr.RescheduleIfEarlier}
+	value(indexes.Add(ctx, later)) // another payload, the same time
 	for t, err := range indexes.Scheduled(ctx) {
 		noError(err)
 		fmt.Printf("%s: %s, due: %t\n", t.Key, t.Payload, t.DueAt.Before(time.Now().Add(time.Minute)))
@@ -166,8 +167,8 @@ func ExampleQueue_Put() {
 	// waiting: 1
 }
 
-// A handler may put its own key again, to repeat the task.
-func ExampleQueue_Put_repeat() {
+// A handler may add a task under its own key, to repeat the task.
+func ExampleQueue_Add_repeat() {
 	ctx, cancel := context.WithCancel(context.Background())
 	defer cancel()
 	peer := examplePeer(exampleFleet())
@@ -180,11 +181,12 @@ func ExampleQueue_Put_repeat() {
 			cancel()
 			return nil
 		}
-		return jobs.Put(ctx, t.Key, t.Payload, &worqr.PutOptions{At: time.Now().Add(50 * time.Millisecond)})
+		_, err := jobs.Add(ctx, worqr.TaskSpec{Key: t.Key, Payload: t.Payload, At: time.Now().Add(50 * time.Millisecond)})
+		return err
 	}, nil)
 
 	// Every replica does this when it starts. A task that is already scheduled doesn't change.
-	noError(jobs.Put(ctx, "cleanup", []byte("clean up"), &worqr.PutOptions{Reschedule: worqr.RescheduleNever, KeepPayload: true}))
+	value(jobs.Add(ctx, worqr.TaskSpec{Key: "cleanup", Payload: []byte("clean up"), Reschedule: worqr.RescheduleNever, KeepPayload: true}))
 	noError(peer.Run(ctx))
 	// Output:
 	// clean up, start 1
@@ -192,13 +194,13 @@ func ExampleQueue_Put_repeat() {
 	// clean up, start 3
 }
 
-func ExampleQueue_EnqueueAt() {
+func ExampleQueue_Add() {
 	ctx := context.Background()
 	peer := examplePeer(exampleFleet())
 	defer peer.Close()
 	emails := peer.Queue("emails")
 
-	key := value(emails.EnqueueAt(ctx, time.Now().Add(time.Hour), []byte("remember")))
+	key := value(emails.Add(ctx, worqr.TaskSpec{Payload: []byte("remember"), At: time.Now().Add(time.Hour)}))[0]
 	noError(emails.Enqueue(ctx, []byte("hello")))
 	for payload, err := range emails.Tasks(ctx) {
 		noError(err)
@@ -225,7 +227,7 @@ func ExampleJSON() {
 		return nil
 	}), nil)
 
-	noError(worqr.EnqueueJSON(ctx, emails, mail{"bob", "hello"}))
+	noError(emails.Enqueue(ctx, value(json.Marshal(mail{"bob", "hello"}))))
 	noError(peer.Run(ctx))
 	// Output:
 	// to bob: hello
@@ -327,15 +329,16 @@ func ExampleQueue_EnqueueOnce() {
 	// waiting: 1
 }
 
-func ExampleQueue_EnqueueUnique() {
+func ExampleQueue_Add_unique() {
 	ctx := context.Background()
 	peer := examplePeer(exampleFleet())
 	defer peer.Close()
 	caches := peer.Queue("caches")
-	fmt.Println(caches.EnqueueUnique(ctx, []byte("rebuild")))
-	fmt.Println(errors.Is(caches.EnqueueUnique(ctx, []byte("rebuild")), worqr.ErrDuplicate))
+	rebuild := worqr.TaskSpec{Payload: []byte("rebuild"), Unique: true}
+	value(caches.Add(ctx, rebuild))
+	_, err := caches.Add(ctx, rebuild)
+	fmt.Println(errors.Is(err, worqr.ErrDuplicate))
 	// Output:
-	// <nil>
 	// true
 }
 
@@ -430,10 +433,10 @@ func ExampleQueue_Explain() {
 	defer peer.Close()
 	photos := peer.Queue("photos")
 	noError(photos.Enqueue(ctx, []byte("dog")))
-	fmt.Println(value(photos.Explain(ctx, []byte("cat"))))
+	fmt.Println(value(photos.Explain(ctx, worqr.Query{Payload: []byte("cat")})))
 	noError(photos.Enqueue(ctx, []byte("cat")))
 	noError(photos.Pause(ctx))
-	fmt.Println(value(photos.Explain(ctx, []byte("cat"))))
+	fmt.Println(value(photos.Explain(ctx, worqr.Query{Payload: []byte("cat")})))
 	// Output:
 	// No copy of the task is on "photos": it was never enqueued, or it's done, canceled or deleted. Tasks from Add are found by their key or a header.
 	// Waiting on "photos". The queue is paused; resume it. 1 task starts before it.

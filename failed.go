@@ -195,7 +195,7 @@ func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
 // must have KeepResult, or Wait fails with ErrNoResult. If no task waits or runs under key, it
 // returns the last result immediately.
 //
-// Wait survives restarts of Redis, and fails when ctx ends or the peer is closed. If a Put replaces
+// Wait survives restarts of Redis, and fails when ctx ends or the peer is closed. If Add replaces
 // the waiting task, Wait waits for the new one, or returns OutcomeReplaced if that has no
 // KeepResult.
 func (q *Queue) Wait(ctx context.Context, key string) (*Result, error) {

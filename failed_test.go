@@ -67,7 +67,7 @@ func TestResultNotKept(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
-	put(t, q, "x", "payload", nil)
+	add(t, q, worqr.TaskSpec{Key: "x", Payload: []byte("payload")})
 	is.True(is_(failure(q.Result(ctx, "x")), worqr.ErrNotEnded))
 	is.True(is_(failure(q.Wait(ctx, "x")), worqr.ErrNoResult))
 	task, err := q.StartTask(ctx)
@@ -106,5 +106,5 @@ func TestWaitEnds(t *testing.T) {
 // keeping puts a task that is due in an hour and keeps its result.
 func keeping(t testing.TB, q *worqr.Queue, key string) {
 	t.Helper()
-	put(t, q, key, "payload", &worqr.PutOptions{At: time.Now().Add(time.Hour), Properties: worqr.Properties{KeepResult: time.Hour}})
+	add(t, q, worqr.TaskSpec{Key: key, Payload: []byte("payload"), At: time.Now().Add(time.Hour), KeepResult: time.Hour})
 }

@@ -84,8 +84,8 @@ func TestBadHandleOptions(t *testing.T) {
 	is.True(is_(q.SetOptions(&worqr.HandleOptions{Weight: 2}), worqr.ErrInvalid))
 	is.True(is_(p.Queue("bad name").SetOptions(nil), worqr.ErrInvalid) || is_(p.Queue("bad name").SetOptions(nil), worqr.ErrBadName))
 	bad := p.Queue("bad name")
-	is.True(is_(bad.Put(t.Context(), "k", nil, nil), worqr.ErrBadName))
-	is.True(is_(failure(bad.EnqueueAt(t.Context(), time.Now(), nil)), worqr.ErrBadName))
+	is.True(is_(failure(bad.Add(t.Context(), worqr.TaskSpec{Key: "k"})), worqr.ErrBadName))
+	is.True(is_(failure(bad.Add(t.Context(), worqr.TaskSpec{At: time.Now()})), worqr.ErrBadName))
 	is.True(is_(failure(bad.RequeueAllFailed(t.Context())), worqr.ErrBadName))
 	is.True(is_(failure(bad.DeleteFailed(t.Context(), "x")), worqr.ErrBadName))
 }
@@ -138,9 +138,9 @@ func TestJSONRoundTrip(t *testing.T) {
 		{To: "ü\u2028\x00", Size: -2},
 		{},
 	}
-	is.NoErr(worqr.EnqueueJSON(t.Context(), q, want...))
-	encoded := sure(json.Marshal(want[0]))(t)
-	is.Equal(waiting(t, q)[0], string(encoded)) // so a cancel by payload finds it
+	for _, m := range want {
+		is.NoErr(q.Enqueue(t.Context(), sure(json.Marshal(m))(t)))
+	}
 	stop := run(t, p)
 	is.Equal(receive(t, got, len(want)), want)
 	stop()
@@ -245,42 +245,6 @@ func TestBadHandlers(t *testing.T) {
 	panics(t, "no function", func() { worqr.JSON[int](nil) })
 	panics(t, "no handlers", func() { worqr.Mux(nil) })
 	panics(t, "no program", func() { worqr.Command("") })
-}
-
-type unwilling struct{}
-
-func (unwilling) MarshalJSON() ([]byte, error) { return nil, errors.New("secret") }
-
-func TestJSONUnencodable(t *testing.T) {
-	t.Parallel()
-	loop := map[string]any{}
-	loop["secret"] = loop
-	for name, c := range map[string]struct {
-		value any
-		says  string
-	}{
-		"chan":      {make(chan int), "value 2 of 3, a chan int"},
-		"in a map":  {map[string]any{"secret": func() {}}, "JSON can't hold a func()"},
-		"number":    {math.Inf(1), "value 2 of 3, a float64, can't be encoded as JSON: JSON has no such value"},
-		"no number": {json.Number("secret"), "a json.Number"},
-		"loop":      {loop, "a map[string]interface {}"},
-		"method":    {unwilling{}, "a method of worqr_test.unwilling fails"},
-	} {
-		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
-			prefix := redistest.Prefix(t)
-			q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
-			err := worqr.EnqueueJSON(t.Context(), q, "first", c.value, "last")
-			is.True(is_(err, worqr.ErrInvalid))
-			tells(t, err, c.says)
-			is.True(!strings.Contains(err.Error(), "secret"))
-			is.True(!strings.Contains(err.Error(), "Inf"))
-			is.Equal(left(t, prefix), nil) // nothing was sent
-		})
-	}
-	is := is.New(t)
-	q := open(t, worqr.Options{}).Queue("q")
-	is.True(is_(worqr.EnqueueJSON[int](t.Context(), q), worqr.ErrInvalid)) // no value
 }
 
 type (

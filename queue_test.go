@@ -17,12 +17,12 @@ func TestReadOutsOfBothLanes(t *testing.T) {
 	var due, later []string
 	for i := range 250 {
 		due, later = append(due, fmt.Sprint("due", i)), append(later, fmt.Sprint("later", i))
-		put(t, q, later[i], later[i], &worqr.PutOptions{At: time.Now().Add(time.Hour + time.Duration(i)*time.Second)})
+		add(t, q, worqr.TaskSpec{Key: later[i], Payload: []byte(later[i]), At: time.Now().Add(time.Hour + time.Duration(i)*time.Second)})
 	}
 	enqueue(t, q, numbers("list", 250)...)
 	is.Equal(string(sure(q.Peek(t.Context()))(t)), "list0")
 	for i, payload := range due {
-		put(t, q, payload, payload, &worqr.PutOptions{At: time.UnixMilli(int64(1000 + i))})
+		add(t, q, worqr.TaskSpec{Key: payload, Payload: []byte(payload), At: time.UnixMilli(int64(1000 + i))})
 	}
 	is.Equal(string(sure(q.Peek(t.Context()))(t)), "due0")
 	is.Equal(waiting(t, q), slices.Concat(due, numbers("list", 250), later))

@@ -1,15 +1,18 @@
 package worqr
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
+	"log/slog"
 	"slices"
 	"sync"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/doctor"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/recur"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -40,8 +43,18 @@ type EveryOptions struct {
 	// SkipLate is how late an occurrence may start, at least 1 ms; later ones are skipped. 0 starts
 	// it however late; if several are late, only the first runs.
 	SkipLate time.Duration
-	// Properties apply to each occurrence. Expires and Once must be unset.
-	Properties
+	// The rest is as in TaskSpec, for each occurrence.
+	Headers    map[string]string
+	Timeout    time.Duration
+	MaxRetries int
+	KeepResult time.Duration
+}
+
+func (o EveryOptions) Format(s fmt.State, _ rune) { logs.Show(s, "every options", o) }
+
+func (o EveryOptions) LogValue() slog.Value {
+	return slog.GroupValue(slog.Duration("skip_late", o.SkipLate), slog.Int("headers", len(o.Headers)),
+		slog.Duration("timeout", o.Timeout), slog.Int("max_retries", o.MaxRetries))
 }
 
 // MaxEveryPayload is the largest payload of a recurring task, in bytes.
@@ -57,7 +70,7 @@ const longestRecurring = MaxKeySize - 24
 // The next occurrence is planned before the handler of one starts, and waits until that one has
 // finished or failed for good, so runs don't overlap unless a worker is evicted while its handler
 // keeps running. Retries and crashes are counted per occurrence. CancelKey and RemoveKey drop one,
-// Put under key moves the next one, and RunNow adds one.
+// Add under key moves the next one, and RunNow adds one.
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
 // gone. A peer that calls Every again replaces its own; a nil schedule withdraws it. When the last
@@ -91,23 +104,16 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 		return tooLarge("the payload has %d bytes; the limit for a recurring task is %d", len(payload), MaxEveryPayload)
 	case o.SkipLate != 0 && o.SkipLate < time.Millisecond:
 		return fmt.Errorf("%w: SkipLate %v is below a millisecond", ErrInvalid, o.SkipLate)
-	case !o.Expires.IsZero():
-		return fmt.Errorf("%w: recurring tasks can't have Expires; set SkipLate instead", ErrInvalid)
-	case o.Once != "" || o.OnceFor != 0:
-		return fmt.Errorf("%w: Once is for a single task", ErrInvalid)
 	}
-	if err := q.checkPayloads([][]byte{payload}); err != nil {
-		return err
-	}
-	card, err := o.card()
-	if err != nil {
+	task := TaskSpec{Headers: o.Headers, Timeout: o.Timeout, MaxRetries: o.MaxRetries, KeepResult: o.KeepResult}
+	if err := cmp.Or(q.checkSize(payload), task.check()); err != nil {
 		return err
 	}
 	if schedule == nil {
 		q.peer.recurring.Unset(q.id, store.EntryOf(key))
 		return nil
 	}
-	spec := recur.Spec{Schedule: schedule, Payload: slices.Clone(payload), Card: card, Late: o.SkipLate}
+	spec := recur.Spec{Schedule: schedule, Payload: slices.Clone(payload), Card: task.card(), Late: o.SkipLate}
 	if err := q.peer.recurring.Set(q.target(), store.EntryOf(key), spec); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

@@ -41,9 +41,7 @@ func TestEvery(t *testing.T) {
 		"too fast":  {q.Every("x", worqr.Interval(time.Second-1), nil, nil), worqr.ErrInvalid},
 		"panic":     {q.Every("x", panicking{}, nil, nil), worqr.ErrInvalid},
 		"skip":      {q.Every("x", hourly, nil, &worqr.EveryOptions{SkipLate: -1}), worqr.ErrInvalid},
-		"expires":   {q.Every("x", hourly, nil, &worqr.EveryOptions{Properties: worqr.Properties{Expires: time.Now()}}), worqr.ErrInvalid},
-		"once":      {q.Every("x", hourly, nil, &worqr.EveryOptions{Properties: worqr.Properties{Once: "x"}}), worqr.ErrInvalid},
-		"timeout":   {q.Every("x", hourly, nil, &worqr.EveryOptions{Properties: worqr.Properties{Timeout: -1}}), worqr.ErrInvalid},
+		"timeout":   {q.Every("x", hourly, nil, &worqr.EveryOptions{Timeout: -1}), worqr.ErrInvalid},
 		"bad queue": {p.Queue("").Every("x", hourly, nil, nil), worqr.ErrBadName},
 	} {
 		if !errors.Is(c.err, c.want) {

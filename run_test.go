@@ -262,9 +262,9 @@ func TestCloseAndRun(t *testing.T) {
 	for _, errs["Events"] = range p.Events(t.Context()) {
 		break
 	}
-	errs["Put"] = q.Put(t.Context(), "k", []byte("a"), nil)
+	_, errs["Add"] = q.Add(t.Context(), worqr.TaskSpec{Key: "k", Payload: []byte("a")})
 	_, errs["Check"] = p.Check(t.Context(), nil)
-	_, errs["Explain"] = q.Explain(t.Context(), []byte("a"))
+	_, errs["Explain"] = q.Explain(t.Context(), worqr.Query{Payload: []byte("a")})
 	for verb, err := range errs {
 		if !is_(err, worqr.ErrShutdown) || is_(err, worqr.ErrUnknownOutcome) || strings.Count(err.Error(), "shutting down") != 1 {
 			t.Errorf("%s on a closed peer: %v", verb, err)

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -24,7 +23,7 @@ func TestTimes(t *testing.T) {
 		time.Date(1, 1, 1, 0, 0, 0, 1, time.UTC), time.Date(-5000, 1, 1, 0, 0, 0, 0, time.UTC), time.Time{},
 		time.Unix(-10_000_000_000_000_000, 0), time.Unix(math.MinInt64, 0), // for these, UnixMilli overflows
 	} {
-		key, err := q.EnqueueAt(ctx, past, []byte("past"))
+		keys, err := q.Add(ctx, worqr.TaskSpec{Payload: []byte("past"), At: past})
 		if err != nil {
 			t.Fatalf("%v is in the past: %v", past, err)
 		}
@@ -32,35 +31,34 @@ func TestTimes(t *testing.T) {
 		if err != nil {
 			t.Fatalf("%v is in the past: %v", past, err)
 		}
-		is.Equal(task.Key, key)
+		is.Equal(task.Key, keys[0])
 		is.NoErr(task.Finish(ctx))
 	}
 	last := time.Date(9999, 12, 31, 23, 59, 59, 0, time.UTC)
-	key, err := q.EnqueueAt(ctx, last, []byte("far"))
-	is.NoErr(err)
+	key := add(t, q, worqr.TaskSpec{Payload: []byte("far"), At: last})
 	s := scheduled(t, q)
 	is.True(s[0].DueAt.Equal(last))
 	is.Equal(s[0].Key, key)
 	noTask(t, q)
 	last = last.Add(time.Second - 1) // the last nanosecond may be rounded
-	is.NoErr(q.Put(ctx, "last", []byte("far"), &worqr.PutOptions{At: last}))
+	sure(q.Add(ctx, worqr.TaskSpec{Key: "last", Payload: []byte("far"), At: last}))(t)
 	is.Equal(len(scheduled(t, q)), 2)
 	noTask(t, q)
 	for _, bad := range []time.Time{
 		time.Date(10000, 1, 1, 0, 0, 0, 0, time.UTC), time.Unix(1<<60, 0), time.Date(300_000_000, 1, 1, 0, 0, 0, 0, time.UTC),
 		time.Unix(math.MaxInt64, 0), // Before thinks that this is before everything else
 	} {
-		_, err = q.EnqueueAt(ctx, bad, []byte("x"))
+		_, err := q.Add(ctx, worqr.TaskSpec{Payload: []byte("x"), At: bad})
 		is.True(is_(err, worqr.ErrInvalid))
-		is.True(strings.Contains(err.Error(), `enqueue at a time on "q"`))
-		is.True(is_(q.Put(ctx, "x", []byte("x"), &worqr.PutOptions{At: bad}), worqr.ErrInvalid))
+		is.True(strings.Contains(err.Error(), `add on "q"`))
+		is.True(is_(failure(q.Add(ctx, worqr.TaskSpec{Key: "x", Payload: []byte("x"), At: bad})), worqr.ErrInvalid))
 	}
 	// In the caller's time zone, or any other.
 	at := time.Date(2100, 1, 1, 12, 0, 0, 123_000_000, time.FixedZone("far east", 14*3600))
-	put(t, q, "zone", "x", &worqr.PutOptions{At: at})
+	add(t, q, worqr.TaskSpec{Key: "zone", Payload: []byte("x"), At: at})
 	is.True(scheduled(t, q)[0].DueAt.Equal(at))
 	for _, when := range []worqr.Reschedule{-1, worqr.RescheduleIfEarlier + 1, 100} {
-		is.True(is_(q.Put(ctx, "x", nil, &worqr.PutOptions{Reschedule: when}), worqr.ErrInvalid))
+		is.True(is_(failure(q.Add(ctx, worqr.TaskSpec{Key: "x", Reschedule: when})), worqr.ErrInvalid))
 	}
 	is.Equal(len(scheduled(t, q)), 3)
 }
@@ -70,8 +68,9 @@ func TestKeys(t *testing.T) {
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
-	for _, bad := range []string{"", strings.Repeat("k", worqr.MaxKeySize+1)} {
-		is.True(is_(q.Put(ctx, bad, []byte("x"), nil), worqr.ErrInvalid))
+	long := strings.Repeat("k", worqr.MaxKeySize+1)
+	is.True(is_(failure(q.Add(ctx, worqr.TaskSpec{Key: long, Payload: []byte("x")})), worqr.ErrTooLarge))
+	for _, bad := range []string{"", long} {
 		is.True(is_(failure(q.RemoveKey(ctx, bad)), worqr.ErrInvalid))
 		is.True(is_(failure(q.CancelKey(ctx, bad)), worqr.ErrInvalid))
 	}
@@ -86,7 +85,7 @@ func TestKeys(t *testing.T) {
 	}
 	keys = append(keys, string(all))
 	for i, key := range keys {
-		put(t, q, key, fmt.Sprint(i), &worqr.PutOptions{At: time.UnixMilli(int64(i + 1))})
+		add(t, q, worqr.TaskSpec{Key: key, Payload: fmt.Append(nil, i), At: time.UnixMilli(int64(i + 1))})
 	}
 	s := scheduled(t, q)
 	is.Equal(len(s), len(keys))
@@ -98,7 +97,7 @@ func TestKeys(t *testing.T) {
 	for i, key := range keys {
 		is.Equal(tasks[i].Key, key)
 		is.Equal(string(tasks[i].Payload), fmt.Sprint(i))
-		put(t, q, key, "blocked", nil)
+		add(t, q, worqr.TaskSpec{Key: key, Payload: []byte("blocked")})
 		is.True(sure(q.RemoveKey(ctx, key))(t))
 		switch i % 3 {
 		case 0:
@@ -132,40 +131,49 @@ func TestBadProperties(t *testing.T) {
 		many[strings.Repeat("h", len(many)+1)] = ""
 	}
 	for name, c := range map[string]struct {
-		props worqr.Properties
-		want  error
+		task worqr.TaskSpec
+		want error
 	}{
-		"header without a name": {worqr.Properties{Headers: map[string]string{"": "v"}}, worqr.ErrInvalid},
-		"many headers":          {worqr.Properties{Headers: many}, worqr.ErrTooLarge},
-		"long header":           {worqr.Properties{Headers: map[string]string{"h": strings.Repeat("v", worqr.MaxHeaderBytes)}}, worqr.ErrTooLarge},
-		"Expires in year 10000": {worqr.Properties{Expires: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}, worqr.ErrInvalid},
-		"Timeout":               {worqr.Properties{Timeout: -1}, worqr.ErrInvalid},
-		"long Timeout":          {worqr.Properties{Timeout: 1 << 62}, worqr.ErrInvalid},
-		"MaxRetries":            {worqr.Properties{MaxRetries: 1 << 30}, worqr.ErrInvalid},
-		"OnceFor alone":         {worqr.Properties{OnceFor: time.Hour}, worqr.ErrInvalid},
-		"OnceFor before now":    {worqr.Properties{Once: "o", OnceFor: -1}, worqr.ErrInvalid},
-		"OnceFor too long":      {worqr.Properties{Once: "o", OnceFor: worqr.MaxOnceFor + 1}, worqr.ErrInvalid},
-		"long Once":             {worqr.Properties{Once: strings.Repeat("o", worqr.MaxKeySize+1)}, worqr.ErrTooLarge},
+		"header without a name": {worqr.TaskSpec{Headers: map[string]string{"": "v"}}, worqr.ErrInvalid},
+		"many headers":          {worqr.TaskSpec{Headers: many}, worqr.ErrTooLarge},
+		"long header":           {worqr.TaskSpec{Headers: map[string]string{"h": strings.Repeat("v", worqr.MaxHeaderBytes)}}, worqr.ErrTooLarge},
+		"Expires in year 10000": {worqr.TaskSpec{Expires: time.Date(10_000, 1, 1, 0, 0, 0, 0, time.UTC)}, worqr.ErrInvalid},
+		"Timeout":               {worqr.TaskSpec{Timeout: -1}, worqr.ErrInvalid},
+		"long Timeout":          {worqr.TaskSpec{Timeout: 1 << 62}, worqr.ErrInvalid},
+		"MaxRetries":            {worqr.TaskSpec{MaxRetries: 1 << 30}, worqr.ErrInvalid},
+		"OnceFor alone":         {worqr.TaskSpec{OnceFor: time.Hour}, worqr.ErrInvalid},
+		"OnceFor before now":    {worqr.TaskSpec{Once: "o", OnceFor: -1}, worqr.ErrInvalid},
+		"OnceFor too long":      {worqr.TaskSpec{Once: "o", OnceFor: worqr.MaxOnceFor + 1}, worqr.ErrInvalid},
+		"long Once":             {worqr.TaskSpec{Once: strings.Repeat("o", worqr.MaxKeySize+1)}, worqr.ErrTooLarge},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := is.New(t)
 			ctx, payload := t.Context(), []byte(canary)
-			errs := []error{
-				peertest.Failure(q.Add(ctx, payload, &c.props)), peertest.Failure(q.AddAt(ctx, time.Now(), payload, &c.props)),
-				q.Put(ctx, "key", payload, &worqr.PutOptions{Properties: c.props}),
-			}
-			if c.props.Once == "" {
-				errs = append(errs, peertest.Failure(q.AddMany(ctx, []worqr.TaskSpec{{}, {Payload: payload, Properties: c.props}})))
-			}
+			c.task.Payload = payload
+			keyed, at := c.task, c.task
+			keyed.Key, at.At = "key", time.Now()
+			errs := []error{failure(q.Add(ctx, c.task)), failure(q.Add(ctx, keyed)), failure(q.Add(ctx, at)), q.Validate(c.task), failure(q.Add(ctx, worqr.TaskSpec{}, c.task))}
 			for _, err := range errs {
 				is.True(is_(err, c.want) && !strings.Contains(err.Error(), canary))
 			}
 		})
 	}
-	_, err := q.AddMany(t.Context(), []worqr.TaskSpec{{Properties: worqr.Properties{Once: "o"}}})
-	is.True(is_(err, worqr.ErrInvalid))
-	_, err = q.AddMany(t.Context(), nil)
-	is.True(is_(err, worqr.ErrInvalid)) // as for Enqueue without payloads
+	for _, bad := range []worqr.TaskSpec{ // what can't be combined
+		{Unique: true, Key: "k"}, {Unique: true, KeepResult: time.Hour}, {Unique: true, KeepCounts: true},
+		{KeepPayload: true}, {KeepCounts: true}, {Reschedule: worqr.RescheduleNever}, {Key: "k", Reschedule: -1},
+	} {
+		is.True(is_(failure(q.Add(t.Context(), bad)), worqr.ErrInvalid))
+		is.True(is_(q.Validate(bad), worqr.ErrInvalid))
+	}
+	for _, alone := range []worqr.TaskSpec{{Key: "k"}, {At: time.Now()}, {Unique: true}, {Once: "o"}} {
+		is.NoErr(q.Validate(alone))
+		err := failure(q.Add(t.Context(), worqr.TaskSpec{}, alone))
+		is.True(is_(err, worqr.ErrInvalid) && strings.Contains(err.Error(), "task 2 of 2"))
+	}
+	is.True(is_(q.Validate(worqr.TaskSpec{Payload: make([]byte, worqr.DefaultMaxPayload+1)}), worqr.ErrTooLarge))
+	is.True(is_(q.Validate(make([]worqr.TaskSpec, 2001)...), worqr.ErrTooLarge))
+	none, err := q.Add(t.Context())
+	is.True(none == nil && err == nil)
 	stats, err := q.Stats(t.Context())
 	is.NoErr(err)
 	is.Equal(stats.Waiting+stats.Scheduled, 0)
@@ -177,7 +185,7 @@ func TestNever(t *testing.T) {
 	is := parallel(t)
 	ctx, never := t.Context(), time.Date(10_000, 1, 1, 0, 0, 0, -1, time.UTC)
 	q := open(t, worqr.Options{}).Queue("q")
-	_, err := q.AddAt(ctx, never, nil, &worqr.Properties{Expires: never})
+	_, err := q.Add(ctx, worqr.TaskSpec{At: never, Expires: never})
 	is.NoErr(err)
 	for task := range each(t, q.Scheduled(ctx)) {
 		task.DueAt, task.Expires = task.DueAt.UTC(), task.Expires.UTC()
@@ -190,8 +198,8 @@ func TestNever(t *testing.T) {
 func TestLimitsInDays(t *testing.T) {
 	is := parallel(t)
 	q := open(t, worqr.Options{}).Queue("q")
-	for _, props := range []worqr.Properties{{KeepResult: worqr.MaxKeepResult + 1}, {Once: "o", OnceFor: worqr.MaxOnceFor + 1}} {
-		_, err := q.Add(t.Context(), nil, &props)
+	for _, bad := range []worqr.TaskSpec{{KeepResult: worqr.MaxKeepResult + 1}, {Once: "o", OnceFor: worqr.MaxOnceFor + 1}} {
+		_, err := q.Add(t.Context(), bad)
 		is.True(err != nil && strings.HasSuffix(err.Error(), " and 30 days"))
 	}
 	_, err := worqr.Open("redis://localhost:6379", &worqr.Options{Lease: 366 * 24 * time.Hour})

@@ -30,8 +30,8 @@ type Task struct {
 	Failure   *inspect.FailedTask // for OnFailed: what happened
 	Result    []byte              // you may set it; EventDone and Queue.Result carry it
 
-	Headers    map[string]string // see Properties
-	EnqueuedAt time.Time         // when it was added or put, or an occurrence was planned, by Redis's clock; zero for Enqueue, and for Put without Properties other than Once
+	Headers    map[string]string // see TaskSpec
+	EnqueuedAt time.Time         // when it was added, or an occurrence was planned, by Redis's clock; zero for Enqueue, and for a Key or Unique with none of Headers, Expires, Timeout, MaxRetries and KeepResult
 	DueAt      time.Time         // when it could start, by Redis's clock; for a recurring task, its scheduled time; zero if unknown, as for Enqueue
 	LastError  string            // of the previous attempt, at most 1,024 bytes; "" if it had none, or its worker died
 
@@ -209,16 +209,6 @@ func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	return fresh, err
 }
 
-// EnqueueUnique schedules the payload at once, before those on the list. It fails with ErrDuplicate while
-// a task it added with the same payload waits or runs. A failed one doesn't count.
-func (q *Queue) EnqueueUnique(ctx context.Context, payload []byte) error {
-	began, err := time.Now(), q.checkPayloads([][]byte{payload})
-	if err == nil {
-		err = q.peer.producer.EnqueueUnique(ctx, q.target(), payload)
-	}
-	return q.enqueued(began, worqrtrace.Queue{}, q.wrap("enqueue unique", err), payload)
-}
-
 // target describes the queue for the producer.
 func (q *Queue) target() store.Target {
 	return store.Target{Name: q.name, ID: q.id, Keys: q.keys}
@@ -236,17 +226,22 @@ func (q *Queue) checkPayloads(payloads [][]byte) error {
 	}
 	size := 0
 	for i, p := range payloads {
-		if most := q.peer.opts.MaxPayload; len(p) > most {
-			which := "the payload"
-			if len(payloads) > 1 {
-				which = fmt.Sprintf("payload %d of %d", i+1, len(payloads))
-			}
-			return tooLarge("%s has %d bytes; the limit is %d; raise Options.MaxPayload, or store the data elsewhere and enqueue a reference to it", which, len(p), most)
+		if err := q.checkSize(p); err != nil && len(payloads) > 1 {
+			return fmt.Errorf("payload %d of %d: %w", i+1, len(payloads), err)
+		} else if err != nil {
+			return err
 		}
 		size += len(p)
 	}
 	if len(payloads) > 1 && size > MaxBatchBytes {
 		return tooLarge("%d payloads with %d bytes were given; the limit is %d bytes; split them", len(payloads), size, MaxBatchBytes)
+	}
+	return nil
+}
+
+func (q *Queue) checkSize(payload []byte) error {
+	if most := q.peer.opts.MaxPayload; len(payload) > most {
+		return tooLarge("the payload has %d bytes; the limit is %d; raise Options.MaxPayload, or store the data elsewhere and enqueue a reference to it", len(payload), most)
 	}
 	return nil
 }
@@ -258,7 +253,7 @@ func tooLarge(format string, args ...any) error {
 
 // Cancel removes every waiting copy of the payload and stops running ones in any process: their
 // contexts end with ErrCanceled, and they never run again. The report's Wait waits for them.
-// Cancel doesn't find tasks from Add; use CancelKey. If it fails halfway, call it again.
+// Cancel doesn't find tasks from Add without Key or Unique; use CancelKey. If it fails halfway, call it again.
 func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, error) {
 	if len(payload) > MaxPayloadSize {
 		return nil, q.wrap("cancel", tooLarge("the payload has %d bytes; the limit is %d", len(payload), MaxPayloadSize))

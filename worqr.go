@@ -84,7 +84,7 @@ var (
 	ErrBadName      = errors.New("worqr: bad name") // of a queue or prefix
 	ErrInvalid      = errors.New("worqr: invalid argument")
 	ErrTooLarge     = errors.New("worqr: too large") // also matches ErrInvalid or ErrBadName
-	// ErrUnknownOutcome: the reply was lost. You may repeat Put, EnqueueOnce and a Task's methods.
+	// ErrUnknownOutcome: the reply was lost. You may repeat EnqueueOnce, Add with Once or Key, and a Task's methods.
 	ErrUnknownOutcome = errors.New("worqr: the outcome is unknown")
 	// ErrEvictionPolicy: a full Redis would evict tasks. Set maxmemory-policy noeviction.
 	ErrEvictionPolicy = fleet.ErrEvictionPolicy

@@ -122,7 +122,6 @@ var (
 	idle           = peertest.Idle
 	ills           = peertest.Ills
 	is_            = peertest.Is
-	left           = peertest.Left
 	matching       = peertest.Matching
 	matchingAny    = peertest.MatchingAny
 	member         = peertest.Member
@@ -140,7 +139,7 @@ var (
 	panics         = peertest.Panics
 	parallel       = redistest.Parallel
 	payloads       = peertest.Payloads
-	put            = peertest.Put
+	add            = peertest.Add
 	receiveClosed  = peertest.ReceiveClosed
 	run            = peertest.Run
 	scheduled      = peertest.Scheduled

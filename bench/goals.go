@@ -27,7 +27,7 @@ var goals = []goal{
 	{what: "enqueue, 32 callers, vs. asynq", cell: cell{enqueuing, "32 callers", ours}, over: cell{enqueuing, "32 callers", theirs}, value: "tasks/s", least: 5},
 	{what: "enqueue batches of 100, vs. bare LPUSH of 100", cell: cell{enqueuing, "batches of 100", ours}, over: cell{enqueuing, "batches of 100", bare}, value: "tasks/s", least: 0.7},
 	{what: "process added tasks, 64 handlers, vs. asynq", cell: cell{processing, "64", added}, over: cell{processing, "64", theirs}, value: "tasks/s", least: 5},
-	{what: "AddMany by 32 callers in batches of 100, vs. asynq by 32 callers", cell: cell{enqueuing, "32 callers, batches of 100", added}, over: cell{enqueuing, "32 callers", theirs}, value: "tasks/s", least: 5},
+	{what: "Add by 32 callers in batches of 100, vs. asynq by 32 callers", cell: cell{enqueuing, "32 callers, batches of 100", added}, over: cell{enqueuing, "32 callers", theirs}, value: "tasks/s", least: 5},
 	{what: "process with a round trip of 0.5 ms, vs. none", cell: cell{networking, away(500*time.Microsecond, 0), ours}, over: cell{networking, away(0, 0), ours}, value: "tasks/s", least: 0.9},
 	{what: "process with a round trip of 2 ms, vs. none", cell: cell{networking, away(2*time.Millisecond, 0), ours}, over: cell{networking, away(0, 0), ours}, value: "tasks/s", least: 0.85},
 	{what: "process with a round trip of 10 ms, vs. none", cell: cell{networking, away(10*time.Millisecond, 0), ours}, over: cell{networking, away(0, 0), ours}, value: "tasks/s", least: 0.6},

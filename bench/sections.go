@@ -6,7 +6,7 @@ var sections = map[string]func(*report, scenario){
 		r.say("## Enqueue\n")
 		r.bySystem(p, "how", perSecond, serverTime, clientTime)
 		r.say("The floor is LPUSH with redigo, on one connection per caller; pipelined, 32 at a time on one")
-		r.say("connection. This version of asynq has no bulk enqueue. *Behind* means that so many tasks wait already. With Add, and AddMany for batches, each")
+		r.say("connection. This version of asynq has no bulk enqueue. *Behind* means that so many tasks wait already. With Add, each")
 		r.say("task has a key and a 66-byte header, including its name.\n")
 	},
 	processing: func(r *report, p scenario) {

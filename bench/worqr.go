@@ -37,17 +37,13 @@ func openAdded(t testing.TB, url string, queues []string) system {
 
 func (s addedSystem) producer(_ testing.TB, queue string) func([][]byte) error {
 	q, ctx := s.sender.Queue(queue), context.Background()
-	props := worqr.Properties{Headers: map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}}
+	headers := map[string]string{"traceparent": "00-4bf92f3577b34da6a3ce929d0e0e4736-00f067aa0ba902b7-01"}
 	return func(payloads [][]byte) error {
-		if len(payloads) == 1 {
-			_, err := q.Add(ctx, payloads[0], &props)
-			return err
-		}
 		tasks := make([]worqr.TaskSpec, len(payloads))
 		for i, p := range payloads {
-			tasks[i] = worqr.TaskSpec{Payload: p, Properties: props}
+			tasks[i] = worqr.TaskSpec{Payload: p, Headers: headers}
 		}
-		_, err := q.AddMany(ctx, tasks)
+		_, err := q.Add(ctx, tasks...)
 		return err
 	}
 }

@@ -213,7 +213,8 @@ func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, er
 func enqueue(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 	payload := []byte(form.Get("payload"))
 	if key := form.Get("key"); key != "" {
-		return uncounted, q.Put(ctx, key, payload, nil)
+		_, err := q.Add(ctx, worqr.TaskSpec{Key: key, Payload: payload})
+		return uncounted, err
 	}
 	return uncounted, q.Enqueue(ctx, payload)
 }

@@ -62,7 +62,7 @@ func TestActions(t *testing.T) {
 	b.shows("task?name=q&digest="+digest, "it has probably ended")
 
 	// If a list can't be read, it's unknown whether the task has ended.
-	schedule := redistest.Sure(q.Explain(ctx, nil))(t).Prefix + ":schedule:{q}"
+	schedule := redistest.Sure(q.Explain(ctx, worqr.Query{Payload: []byte{}}))(t).Prefix + ":schedule:{q}"
 	redistest.Do(t, redistest.Conn(t), "SET", schedule, "no zset")
 	r = b.post("act", "verb", "cancel", "name", "q", "digest", digest)
 	is.Equal(r.StatusCode, http.StatusBadGateway)
@@ -135,7 +135,7 @@ func TestReturn(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{Name: "replica-1"})
 	q := peertest.Working(t, p, "q")
-	_, err := q.Add(t.Context(), []byte("held"), &worqr.Properties{Headers: map[string]string{"trace": "abc"}})
+	_, err := q.Add(t.Context(), worqr.TaskSpec{Payload: []byte("held"), Headers: map[string]string{"trace": "abc"}})
 	is.NoErr(err)
 	peertest.Enqueue(t, q, "also held")
 	peertest.Take(t, q)
@@ -364,7 +364,7 @@ func TestAnyKey(t *testing.T) {
 	b := browse(t, p, &dash.Options{AllowActions: true})
 	var keys []string
 	for _, key := range []string{"a\nb", "a\r\nb", "a\rb", "a\xffb", "a+%62", " "} {
-		peertest.Put(t, q, key, "x", nil)
+		peertest.Add(t, q, worqr.TaskSpec{Key: key, Payload: []byte("x")})
 		keys = append(keys, key)
 	}
 	for len(keys) > 0 {

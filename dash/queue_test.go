@@ -16,11 +16,11 @@ func TestOrder(t *testing.T) {
 	p := open(t, worqr.Options{})
 	q := p.Queue("q")
 	b := browse(t, p, nil)
-	peertest.Put(t, q, "k", "not due yet", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	peertest.Add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("not due yet"), At: time.Now().Add(time.Hour)})
 	page := b.shows("queue?name=q", "No task is waiting.").text
 	is.True(!strings.Contains(page, "not due yet"))
 	peertest.Enqueue(t, q, "first", "second")
-	peertest.Put(t, q, "due", "third", nil)
+	peertest.Add(t, q, worqr.TaskSpec{Key: "due", Payload: []byte("third")})
 	page = b.shows("queue?name=q", "first", "second", "third").text
 	is.True(!strings.Contains(page, "not due yet"))
 	b.shows("queue?name=q&tab=scheduled", "not due yet")

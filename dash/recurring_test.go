@@ -31,7 +31,7 @@ func TestRecurring(t *testing.T) {
 			ran <- string(task.Payload) + task.Headers["tenant"]
 			return nil
 		}, nil)
-		is.NoErr(q.Every("nightly", worqr.Interval(365*24*time.Hour), []byte(name), &worqr.EveryOptions{Properties: worqr.Properties{Headers: map[string]string{"tenant": "-acme"}}}))
+		is.NoErr(q.Every("nightly", worqr.Interval(365*24*time.Hour), []byte(name), &worqr.EveryOptions{Headers: map[string]string{"tenant": "-acme"}}))
 	}
 	peertest.Run(t, p)
 	page := b.shows("recurring", "nightly", "jobs", "reports", "none yet").text

@@ -92,7 +92,7 @@ func TestDeepPayload(t *testing.T) {
 	q := p.Queue("q")
 	const depth = 9_990
 	payload := strings.Repeat("[", depth) + strings.Repeat("1,", (64<<10-2*depth)/2-1) + "1" + strings.Repeat("]", depth)
-	is.NoErr(q.Put(t.Context(), "k", []byte(payload), nil))
+	redistest.Sure(q.Add(t.Context(), worqr.TaskSpec{Key: "k", Payload: []byte(payload)}))(t)
 	b := browse(t, p, nil)
 	r := b.get("task?name=q&key=k")
 	is.Equal(r.StatusCode, http.StatusOK)

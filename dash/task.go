@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/words"
 )
@@ -40,7 +41,7 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 	header, value, _ := strings.Cut(query.Get("header"), ":")
 	switch {
 	case body.Key != "":
-		if e, err = q.ExplainKey(ctx, body.Key); err == nil && len(e.Copies) > 0 {
+		if e, err = q.Explain(ctx, worqr.Query{Key: body.Key}); err == nil && len(e.Copies) > 0 {
 			var in []inspect.CopyState
 			for _, c := range e.Copies {
 				in = append(in, c.State)
@@ -48,12 +49,12 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 			body.Found, _ = d.glance(ctx, state.name, in, func(key string, _ []byte) bool { return key == body.Key })
 		}
 	case header != "":
-		e, err = q.ExplainHeader(ctx, strings.TrimSpace(header), strings.TrimSpace(value))
+		e, err = q.Explain(ctx, worqr.Query{Header: strings.TrimSpace(header), Value: strings.TrimSpace(value)})
 	case body.Digest != "":
 		body.Found, err = d.glance(ctx, state.name, anywhere, func(_ string, payload []byte) bool { return digest(payload) == body.Digest })
 		switch {
 		case body.Found != nil:
-			e, err = q.Explain(ctx, body.Found.Payload)
+			e, err = q.Explain(ctx, worqr.Query{Payload: body.Found.Payload})
 		case errors.Is(err, context.DeadlineExceeded):
 			body.Asked, body.Err = true, "Reading the lists of this queue takes too long. To search for the task, enter its payload or key."
 			return p, nil
@@ -121,7 +122,7 @@ func (d *dashboard) lookUp(w http.ResponseWriter, r *http.Request) {
 	}
 	payload := []byte(form.Get("payload"))
 	body := &taskBody{Queue: state.name, Found: &found{Payload: payload}, Digest: digest(payload), Hidden: d.hides()}
-	e, err := d.peer.Queue(state.name).Explain(ctx, payload)
+	e, err := d.peer.Queue(state.name).Explain(ctx, worqr.Query{Payload: payload})
 	d.explained(body, e, err)
 	d.write(w, http.StatusOK, &page{Name: "task", Tab: "overview", Heading: "Task", Query: url.Values{"name": {state.name}}, Now: now, Banners: d.banners(now, state.name), Body: body})
 }

@@ -67,8 +67,7 @@ type TaskCopy struct {
 	FailedAt time.Time
 }
 
-// An Explanation is what Queue.Explain, ExplainKey and ExplainHeader return: where a task is and why
-// it doesn't run.
+// An Explanation is what Queue.Explain returns: where a task is and why it doesn't run.
 type Explanation struct {
 	Queue       string
 	At          time.Time // by Redis's clock
@@ -78,7 +77,7 @@ type Explanation struct {
 	IdleWorkers int // with free slots
 	NotSearched int // waiting tasks that weren't searched
 	Copies      []TaskCopy
-	Recurs      *RecurringTask // what recurs under the key, for ExplainKey; nil if nothing does
+	Recurs      *RecurringTask // what recurs under the key, for a query by key; nil if nothing does
 	Prefix      string         // the prefix that was searched
 }
 

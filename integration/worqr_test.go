@@ -273,11 +273,14 @@ func TestPauseAndResume(t *testing.T) {
 	is.Equal(receive(t, ran), "task") // the idle handler was woken
 }
 
-func TestEnqueueUniqueAndOnce(t *testing.T) {
+func TestUniqueAndOnce(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	q := working(t, peers(t, 1)[0])
-	unique := func() error { return q.EnqueueUnique(t.Context(), []byte("u")) }
+	unique := func() error {
+		_, err := q.Add(t.Context(), worqr.TaskSpec{Payload: []byte("u"), Unique: true})
+		return err
+	}
 	is.NoErr(unique())
 	is.True(errors.Is(unique(), worqr.ErrDuplicate)) // it waits
 	task := start(t, q, 1)[0]

@@ -85,32 +85,26 @@ func (s *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byt
 	return s.For(nonce).EnqueueOnce(ctx, nonce, payloads...)
 }
 
-// Add adds one task under a new key, which it returns for CancelKey, Wait and the like. Props may be
-// nil. It is a Put, and with Once, it may be repeated.
-func (s *Queue) Add(ctx context.Context, payload []byte, props *worqr.Properties) (key string, err error) {
-	o, at := &worqr.PutOptions{}, -1
-	if props != nil {
-		o.Properties = *props
-		if o.Once != "" {
-			at = s.index(o.Once) // every call with this Once must reach the same queue
-		}
+// Add is worqr.Queue.Add for one task, on the queue of its key: "" is a new one. A unique task is on
+// the queue of its payload. With Once, all calls must have the same Key or none. To add several tasks
+// all or none, use Add of Next.
+func (s *Queue) Add(ctx context.Context, task worqr.TaskSpec) (key string, err error) {
+	if task.Unique {
+		_, err := s.For(string(task.Payload)).Add(ctx, task)
+		return "", err
 	}
-	for key = uuid.Must(uuid.NewV7()).String(); at >= 0 && s.index(key) != at; {
-		key = uuid.Must(uuid.NewV7()).String()
+	given := task.Key != ""
+	for at := s.index(task.Once); !given && (task.Key == "" || task.Once != "" && s.index(task.Key) != at); {
+		task.Key = uuid.Must(uuid.NewV7()).String() // every call with this Once must reach the same queue
 	}
-	err = s.For(key).Put(ctx, key, payload, o)
-	if once, ok := errors.AsType[*worqr.OnceError](err); ok {
+	_, err = s.For(task.Key).Add(ctx, task)
+	if once, ok := errors.AsType[*worqr.OnceError](err); ok && !given {
 		return once.Key, nil
 	}
 	if err != nil {
 		return "", err
 	}
-	return key, nil
-}
-
-// Put is worqr.Queue.Put on the key's queue. With Once, all calls must have the same key.
-func (s *Queue) Put(ctx context.Context, key string, payload []byte, opts *worqr.PutOptions) error {
-	return s.For(key).Put(ctx, key, payload, opts)
+	return task.Key, nil
 }
 
 // Every is worqr.Queue.Every on the key's queue.
@@ -131,11 +125,6 @@ func (s *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
 // CancelKey is worqr.Queue.CancelKey on the key's queue.
 func (s *Queue) CancelKey(ctx context.Context, key string) (*worqr.CancelReport, error) {
 	return s.For(key).CancelKey(ctx, key)
-}
-
-// ExplainKey is worqr.Queue.ExplainKey on the key's queue.
-func (s *Queue) ExplainKey(ctx context.Context, key string) (*inspect.Explanation, error) {
-	return s.For(key).ExplainKey(ctx, key)
 }
 
 // Result is worqr.Queue.Result on the key's queue.

@@ -37,7 +37,7 @@ func ExampleVirtual() {
 		reports := peer.Queue("reports")
 		reports.Handle(greet, nil)
 		peer.Serve()
-		if _, err := reports.AddAt(t.Context(), time.Now().Add(8*time.Hour), []byte("monthly"), nil); err != nil {
+		if _, err := reports.Add(t.Context(), worqr.TaskSpec{Payload: []byte("monthly"), At: time.Now().Add(8 * time.Hour)}); err != nil {
 			t.Fatal(err)
 		}
 		time.Sleep(9 * time.Hour)

@@ -34,7 +34,7 @@ func TestPausedSubscriber(t *testing.T) {
 		for i := range 20 {
 			q := other.Queue("q")
 			must(t, q.Pause(t.Context()))
-			must(t, q.Put(t.Context(), fmt.Sprint(i), []byte("x"), nil))
+			add(t, q, worqr.TaskSpec{Key: fmt.Sprint(i), Payload: []byte("x")})
 			must(t, q.Resume(t.Context()))
 		}
 		if took := time.Since(began); took > 0 {

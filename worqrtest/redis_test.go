@@ -24,12 +24,20 @@ func must(t testing.TB, err error) {
 	}
 }
 
+// add adds a task and returns its key.
+func add(t testing.TB, q *worqr.Queue, task worqr.TaskSpec) string {
+	t.Helper()
+	keys, err := q.Add(t.Context(), task)
+	must(t, err)
+	return keys[0]
+}
+
 // A nightly task and its retries take no time. Times that end in zeros are kept.
 func TestNight(t *testing.T) {
 	t.Parallel()
 	began := time.Now()
 	Virtual(t, func(t *testing.T, redis *Redis) {
-		ctx, midnight := t.Context(), time.Now()
+		midnight := time.Now()
 		peer := redis.Peer(nil)
 		times := make(chan time.Time, 10)
 		reports := peer.Queue("reports")
@@ -42,7 +50,7 @@ func TestNight(t *testing.T) {
 		}, nil)
 		defer peer.Serve()()
 		due := midnight.Add(time.Hour)
-		must(t, reports.Put(ctx, "nightly", []byte("x"), &worqr.PutOptions{At: due}))
+		add(t, reports, worqr.TaskSpec{Key: "nightly", Payload: []byte("x"), At: due})
 		if all := Enqueued(t, reports); len(all) != 1 || !all[0].DueAt.Equal(due) || all[0].Key != "nightly" {
 			t.Errorf("waiting: %+v", all)
 		}
@@ -232,9 +240,8 @@ func TestEnqueued(t *testing.T) {
 		ctx, due := t.Context(), time.Now().Add(time.Hour)
 		q := redis.Peer(nil).Queue("q")
 		must(t, q.Enqueue(ctx, []byte("a"), []byte("b")))
-		key, err := q.Add(ctx, []byte("b"), &worqr.Properties{Headers: map[string]string{"h": "v"}})
-		must(t, err)
-		must(t, q.Put(ctx, "k", []byte("a"), &worqr.PutOptions{At: due}))
+		key := add(t, q, worqr.TaskSpec{Payload: []byte("b"), Headers: map[string]string{"h": "v"}})
+		add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("a"), At: due})
 		got := Enqueued(t, q)
 		if len(got) != 4 || got[0].Payload != "a" || got[1].Payload != "b" || got[0].Key+got[1].Key != "" ||
 			got[2].Key != key || got[2].Headers["h"] != "v" || got[3].Key != "k" || !got[3].DueAt.Equal(due) {
@@ -245,9 +252,8 @@ func TestEnqueued(t *testing.T) {
 		want := strings.Split("aabcdefghi", "")
 		for _, payload := range want {
 			must(t, q.Enqueue(ctx, []byte(payload)))
-			_, err = q.Add(ctx, []byte(payload+"-added"), nil)
-			must(t, err)
-			must(t, q.Put(ctx, payload+"-key", []byte(payload), nil)) // the second replaces the first
+			add(t, q, worqr.TaskSpec{Payload: []byte(payload + "-added")})
+			add(t, q, worqr.TaskSpec{Key: payload + "-key", Payload: []byte(payload)}) // the second replaces the first
 		}
 		listed := Payloads(t, q)[:len(want)]
 		slices.Sort(listed)

@@ -20,9 +20,9 @@ type Attempt struct {
 
 // RunOptions configure Run. A zero field means the default.
 type RunOptions struct {
-	Queue      string // "" is "test"
-	Properties *worqr.Properties
-	Handle     *worqr.HandleOptions
+	Queue  string         // "" is "test"
+	Task   worqr.TaskSpec // its payload is that of Run
+	Handle *worqr.HandleOptions
 }
 
 // Run runs a handler once, as a peer would, on its own Redis, and returns how the attempt ended:
@@ -59,7 +59,8 @@ func Run(t testing.TB, h worqr.Handler, payload []byte, opts *RunOptions) Attemp
 	}, o.Handle)
 	ctx, cancel := context.WithTimeout(context.Background(), patience)
 	defer cancel()
-	if _, err := q.Add(ctx, payload, o.Properties); err != nil {
+	o.Task.Payload = payload
+	if _, err := q.Add(ctx, o.Task); err != nil {
 		t.Fatal(err)
 	}
 	defer peer.Serve()()

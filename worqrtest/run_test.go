@@ -118,7 +118,7 @@ func TestRunVirtually(t *testing.T) {
 			<-ctx.Done()
 			return context.Cause(ctx)
 		}, nil, &RunOptions{
-			Queue: "mails", Properties: &worqr.Properties{Headers: map[string]string{"h": "v"}}, Handle: &worqr.HandleOptions{Timeout: 30 * time.Second},
+			Queue: "mails", Task: worqr.TaskSpec{Headers: map[string]string{"h": "v"}}, Handle: &worqr.HandleOptions{Timeout: 30 * time.Second},
 		})
 		if a.Outcome != worqrtrace.Retried || !errors.Is(a.Err, worqr.ErrTimeout) || a.Ran.Round(time.Second) != 30*time.Second {
 			t.Errorf("%+v, %v after %v", a, a.Err, time.Since(began))

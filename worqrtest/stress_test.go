@@ -80,7 +80,7 @@ func serveRandom(t *testing.T, redis *Redis, queueLimit, peerLimit int, r *rand.
 	peer := redis.Peer(&opts)
 	for _, name := range names {
 		queues = append(queues, peer.Queue(name))
-		_, err := queues[len(queues)-1].Add(ctx, []byte(name), &worqr.Properties{Headers: map[string]string{"type": "a"}})
+		_, err := queues[len(queues)-1].Add(ctx, worqr.TaskSpec{Payload: []byte(name), Headers: map[string]string{"type": "a"}})
 		must(t, err)
 	}
 	WaitIdle(t, queues...)

@@ -136,7 +136,7 @@ type Queue struct {
 	Queue    string
 	OnFailed bool                // for Joined, Left, Failed and TasksReturned: it's about the failed queue
 	WorkerID string              // "" for Enqueued, Canceled and Changed
-	Key      string              // for Put, EnqueueAt, Add, AddAt, CancelKey and RemoveKey
+	Key      string              // for a single task of Add, and for CancelKey and RemoveKey
 	Tasks    int                 // that were enqueued, removed, changed, returned, failed or dropped
 	Size     int                 // of their payloads, for Enqueued, in bytes
 	DueAt    time.Time           // for Enqueued; zero is now

@@ -105,7 +105,7 @@ func TestExplain(t *testing.T) {
 	s := newShell(t)
 	q := s.peer.Queue("q")
 	peertest.Enqueue(t, q, canary, "")
-	peertest.Put(t, q, canary, "other", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	peertest.Add(t, q, worqr.TaskSpec{Key: canary, Payload: []byte("other"), At: time.Now().Add(time.Hour)})
 	for _, c := range []struct {
 		name, in string
 		args     []string

@@ -194,7 +194,7 @@ func (d *demo) put(ctx context.Context, key string, j job) error {
 	if err != nil {
 		return err
 	}
-	err = d.queue.Put(context.WithoutCancel(ctx), key, payload, &worqr.PutOptions{Properties: worqr.Properties{KeepResult: keepResults}})
+	_, err = d.queue.Add(context.WithoutCancel(ctx), worqr.TaskSpec{Key: key, Payload: payload, KeepResult: keepResults})
 	if err != nil {
 		return err
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"iter"
+	"slices"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -37,7 +38,6 @@ type enqueueCommand struct {
 // Validate is called by kong.
 func (c *enqueueCommand) Validate() error {
 	one := c.Key != "" || c.Once != ""
-	timed := c.In != 0 || !c.At.IsZero()
 	switch {
 	case c.In != 0 && !c.At.IsZero():
 		return usage("expected --in or --at, not both")
@@ -49,27 +49,41 @@ func (c *enqueueCommand) Validate() error {
 		return usage("expected payloads or --whole, not both")
 	case one && len(c.Payloads) != 1 && !c.Whole:
 		return usage("--key and --once need exactly one payload, or --whole")
-	case c.Unique && (one || timed || c.hasProperties()):
-		return usage("--unique can't be combined with properties, a key or a time")
+	case c.Unique && (c.Key != "" || c.KeepResult > 0):
+		return usage("--unique can't be combined with --key or --keep-result")
 	case c.OnceFor > 0 && c.Once == "":
 		return usage("--once-for needs --once")
 	}
 	return nil
 }
 
-func (c *enqueueCommand) hasProperties() bool {
-	return len(c.Header) > 0 || c.Expires > 0 || c.Timeout > 0 || c.MaxRetries != nil || c.Once != "" || c.KeepResult > 0
+// isPlain reports whether payloads are enqueued without anything else.
+func (c *enqueueCommand) isPlain() bool {
+	return !c.alone() && len(c.Header) == 0 && c.Expires == 0 && c.Timeout == 0 && c.MaxRetries == nil && c.KeepResult == 0
 }
 
-func (c *enqueueCommand) properties() worqr.Properties {
-	p := worqr.Properties{
-		Headers: c.Header, Timeout: c.Timeout, MaxRetries: most(c.MaxRetries),
-		KeepResult: c.KeepResult, Once: string(c.Once), OnceFor: c.OnceFor,
+// alone reports whether each task needs a call of its own.
+func (c *enqueueCommand) alone() bool {
+	return c.Unique || c.Key != "" || c.Once != "" || c.In > 0 || !c.At.IsZero()
+}
+
+// tasks returns the payloads with what the flags say about them.
+func (c *enqueueCommand) tasks(payloads [][]byte) []worqr.TaskSpec {
+	all := make([]worqr.TaskSpec, len(payloads))
+	for i, payload := range payloads {
+		t := worqr.TaskSpec{
+			Payload: payload, Key: string(c.Key), At: c.At, Unique: c.Unique, Headers: c.Header, Timeout: c.Timeout, MaxRetries: most(c.MaxRetries),
+			KeepResult: c.KeepResult, Once: string(c.Once), OnceFor: c.OnceFor,
+		}
+		if c.In > 0 {
+			t.At = time.Now().Add(c.In)
+		}
+		if c.Expires > 0 {
+			t.Expires = time.Now().Add(c.Expires)
+		}
+		all[i] = t
 	}
-	if c.Expires > 0 {
-		p.Expires = time.Now().Add(c.Expires)
-	}
-	return p
+	return all
 }
 
 func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
@@ -127,77 +141,50 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 
 // atOnce returns how many of the tasks that are left of a batch one call enqueues.
 func (c *enqueueCommand) atOnce(left int) int {
-	if c.Unique || c.In > 0 || !c.At.IsZero() {
+	if c.alone() {
 		return min(left, 1)
 	}
 	return left
 }
 
-// send enqueues a batch. It returns the number of tasks, of those that it skipped as equal, and the keys.
+// send enqueues a batch. It returns the number of tasks, of those that it skipped as equal, and the new keys.
 func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byte) (n, skipped int, keys []string, err error) {
-	props, at := c.properties(), c.At
-	if c.In > 0 {
-		at = time.Now().Add(c.In)
-	}
-	switch {
-	case c.Unique:
-		for _, payload := range batch {
-			err := q.EnqueueUnique(ctx, payload)
-			switch {
-			case err == nil:
-				n++
-			case errors.Is(err, worqr.ErrDuplicate):
-				skipped++
-			default:
-				return n, skipped, nil, err
-			}
-		}
-		return n, skipped, nil, nil
-	case c.Key != "":
-		if err := q.Put(ctx, string(c.Key), batch[0], &worqr.PutOptions{At: at, Properties: props}); err != nil {
+	if c.isPlain() {
+		if err := enqueueSurely(ctx, q, batch); err != nil {
 			return 0, 0, nil, err
 		}
-		return 1, 0, nil, nil
-	case !at.IsZero():
-		for _, payload := range batch {
-			key, err := q.AddAt(ctx, at, payload, &props)
-			if err != nil {
-				return len(keys), 0, keys, err
-			}
-			keys = append(keys, key)
-		}
-		return len(keys), 0, keys, nil
-	case c.Once != "":
-		key, err := q.Add(ctx, batch[0], &props)
-		if err != nil {
-			return 0, 0, nil, err
-		}
-		return 1, 0, []string{key}, nil
-	case c.hasProperties():
-		tasks := make([]worqr.TaskSpec, len(batch))
-		for i, payload := range batch {
-			tasks[i] = worqr.TaskSpec{Payload: payload, Properties: props}
-		}
-		keys, err := addMany(ctx, q, tasks)
-		return len(keys), 0, keys, err
+		return len(batch), 0, nil, nil
 	}
-	if err := enqueueSurely(ctx, q, batch); err != nil {
-		return 0, 0, nil, err
+	each := len(batch)
+	if c.alone() {
+		each = 1
 	}
-	return len(batch), 0, nil, nil
+	for tasks := range slices.Chunk(c.tasks(batch), each) {
+		added, err := add(ctx, q, tasks)
+		n += len(added)
+		if c.Key == "" && !c.Unique {
+			keys = append(keys, added...)
+		}
+		if errors.Is(err, worqr.ErrDuplicate) {
+			skipped++
+		} else if err != nil {
+			return n, skipped, keys, err
+		}
+	}
+	return n, skipped, keys, nil
 }
 
-// addMany adds tasks in as many calls as their size needs. It returns the keys of the tasks that it
+// add adds tasks in as many calls as their size needs. It returns the keys of the tasks that it
 // added.
-func addMany(ctx context.Context, q *worqr.Queue, tasks []worqr.TaskSpec) (keys []string, err error) {
-	keys, err = q.AddMany(ctx, tasks)
+func add(ctx context.Context, q *worqr.Queue, tasks []worqr.TaskSpec) (keys []string, err error) {
+	keys, err = q.Add(ctx, tasks...)
 	half := len(tasks) / 2
 	if half == 0 || !errors.Is(err, worqr.ErrTooLarge) {
 		return keys, err
 	}
-	if keys, err = addMany(ctx, q, tasks[:half]); err == nil {
+	if keys, err = add(ctx, q, tasks[:half]); err == nil {
 		var more []string
-		more, err = addMany(ctx, q, tasks[half:])
+		more, err = add(ctx, q, tasks[half:])
 		keys = append(keys, more...)
 	}
 	return keys, err

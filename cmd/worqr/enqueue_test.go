@@ -62,12 +62,15 @@ func TestEnqueueProperties(t *testing.T) {
 	s.is.Equal(s.run(exitWell, "enqueue", "q", "d", "--once", "id"), first)
 	s.run(exitWell, "enqueue", "q", "e", "--key", "k", "--in", "1h")
 	s.run(exitWell, "enqueue", "q", "f", "--at", "2100-01-01T00:00:00Z")
+	s.run(exitWell, "enqueue", "q", "g", "--unique", "--at", "2100-01-01T00:00:01Z", "--header", "n=1")
+	s.run(exitUnwell, "enqueue", "q", "g", "--unique", "--header", "n=2") // it's skipped
 	scheduled := s.rows(exitWell, "scheduled", "q")
-	s.is.Equal(all(scheduled, "payload"), []any{"e", "f"})
+	s.is.Equal(all(scheduled, "payload"), []any{"e", "f", "g"})
+	s.is.Equal(scheduled[2]["headers"], map[string]any{"n": "1"})
 	s.is.Equal(scheduled[0]["key"], "k")
 	s.is.Equal(scheduled[1]["due_at"], "2100-01-01T00:00:00Z")
 
-	for _, args := range [][]string{{"a", "b", "--key", "k"}, {"--once", "x"}, {"a", "--unique", "--in", "1s"}, {"a", "--whole"}, {"a", "--in", "1s", "--at", "2100-01-01T00:00:00Z"}, {"a", "--once-for", "1h"}} {
+	for _, args := range [][]string{{"a", "b", "--key", "k"}, {"--once", "x"}, {"a", "--unique", "--key", "k"}, {"a", "--unique", "--keep-result", "1h"}, {"a", "--whole"}, {"a", "--in", "1s", "--at", "2100-01-01T00:00:00Z"}, {"a", "--once-for", "1h"}} {
 		s.run(exitFailed, append([]string{"enqueue", "q"}, args...)...)
 	}
 }

@@ -133,16 +133,17 @@ func (c *explainCommand) text(e *inspect.Explanation, fixes []string) string {
 }
 
 func (c *explainCommand) explain(ctx context.Context, q *worqr.Queue, con *console) (*inspect.Explanation, error) {
+	var by worqr.Query
 	switch {
 	case c.Key != nil:
-		return q.ExplainKey(ctx, *c.Key)
+		by.Key = *c.Key
 	case c.Header != nil:
-		name, value, _ := strings.Cut(*c.Header, "=")
-		return q.ExplainHeader(ctx, name, value)
+		by.Header, by.Value, _ = strings.Cut(*c.Header, "=")
+	default:
+		var err error
+		if by.Payload, err = con.payload(ctx, c.Payload); err != nil {
+			return nil, err
+		}
 	}
-	payload, err := con.payload(ctx, c.Payload)
-	if err != nil {
-		return nil, err
-	}
-	return q.Explain(ctx, payload)
+	return q.Explain(ctx, by)
 }

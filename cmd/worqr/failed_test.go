@@ -19,7 +19,7 @@ import (
 func (s *shell) fail(q *worqr.Queue, payload, reason string, headers map[string]string) {
 	s.Helper()
 	ctx := s.Context()
-	redistest.Sure(q.Add(ctx, []byte(payload), &worqr.Properties{Headers: headers}))(s.T)
+	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte(payload), Headers: headers}))(s.T)
 	s.is.NoErr(redistest.Sure(q.StartTask(ctx))(s.T).Fail(ctx, errors.New(reason)))
 }
 
@@ -97,11 +97,11 @@ func TestRequeueWhatStays(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()
 	q := peertest.Working(t, s.peer, "q")
-	s.is.NoErr(q.Put(ctx, "k", []byte("a"), nil))
+	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: "k", Payload: []byte("a")}))(s.T)
 	task := peertest.Take(t, q)
 	s.is.NoErr(task.Fail(ctx, errors.New("no")))
 	s.fail(q, "x", "no", nil)
-	s.is.NoErr(q.Put(ctx, "k", []byte("b"), nil))
+	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: "k", Payload: []byte("b")}))(s.T)
 	out := s.run(exitUnwell, "requeue", "q", "--all")
 	s.is.True(strings.Contains(out, "1 task requeued") && strings.Contains(out, "a task stays: its key has a waiting task"))
 }

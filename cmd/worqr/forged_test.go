@@ -39,9 +39,9 @@ func TestForgedRecords(t *testing.T) {
 	id := s.peer.WorkerID()
 	worker := s.args[3] + ":worker:" + id
 	set("HSET", worker, "name", esc, "host", esc, "pid", -987654, "version", esc, "started", far, "queues", `["`+esc[1:]+`"]`, "lease", leastLease, "stuck", -987654)
-	s.is.NoErr(q.Put(ctx, esc, []byte(esc), &worqr.PutOptions{Properties: worqr.Properties{Headers: map[string]string{esc: esc}}}))
+	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: esc, Payload: []byte(esc), Headers: map[string]string{esc: esc}}))(s.T)
 	peertest.Take(t, q)
-	s.is.NoErr(q.Put(ctx, "later"+esc, []byte(esc), nil))
+	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: "later" + esc, Payload: []byte(esc)}))(s.T)
 	set("ZADD", key("recurring"), "9e15", "k:"+esc)
 	set("HSET", key("recurrence")+":k:"+esc, "passed", far, "times", far, "last", esc+":1:"+far)
 

@@ -166,7 +166,7 @@ func TestInterruptCancel(t *testing.T) {
 
 	ctx := s.Context()
 	for _, key := range []string{"k1", "k2"} {
-		s.is.NoErr(q.Put(ctx, key, []byte("x"), nil))
+		redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: key, Payload: []byte("x")}))(s.T)
 	}
 	_, said = s.interrupted(s.link.DeafenAt("k2", 1), "remove", "q", "k1", "k2", "k3")
 	s.is.Equal(said, "worqr: interrupted: 1 task removed"+unknownOutcome)

@@ -24,12 +24,12 @@ func TestJSONIsComplete(t *testing.T) {
 		s.is.Equal([]any{row["headers"], row["headers_not_utf8"]}, []any{whole, odd})
 	}
 
-	s.is.NoErr(q.Put(ctx, "k", []byte("x"), &worqr.PutOptions{Properties: worqr.Properties{Headers: headers}}))
+	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: "k", Payload: []byte("x"), Headers: headers}))(s.T)
 	shows("scheduled", "q")
 	task := peertest.Take(t, q)
 	shows("running", "q")
 	s.is.NoErr(task.Finish(ctx))
-	redistest.Sure(q.Add(ctx, []byte("x"), &worqr.Properties{Headers: headers}))(t)
+	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x"), Headers: headers}))(t)
 	shows("waiting", "q", "--added")
 	text := s.run(exitWell, "waiting", "q", "--added")
 	s.is.True(strings.Contains(text, "?=3 \ufffd="+`\xfd \xfe=2 \xff=1`))

@@ -91,7 +91,7 @@ func TestQueues(t *testing.T) {
 	s.is.True(strings.Contains(s.run(exitWell, "queues"), "no queues under the prefix"))
 	a, b := s.peer.Queue("a"), s.peer.Queue("b")
 	s.is.NoErr(a.Enqueue(t.Context(), []byte("x"), []byte("y")))
-	s.is.NoErr(b.Put(t.Context(), "k", []byte("z"), &worqr.PutOptions{At: time.Now().Add(time.Hour)}))
+	redistest.Sure(b.Add(t.Context(), worqr.TaskSpec{Key: "k", Payload: []byte("z"), At: time.Now().Add(time.Hour)}))(s.T)
 	s.run(exitWell, "pause", "b", "a")
 	s.run(exitWell, "resume", "a")
 	rows := s.rows(exitWell, "queues")
@@ -155,9 +155,9 @@ func TestTasks(t *testing.T) {
 	q := peertest.Working(t, s.peer, "q")
 	peertest.Enqueue(t, q, "run\xff")
 	peertest.Take(t, q)
-	key := redistest.Sure(q.Add(ctx, []byte("added"), &worqr.Properties{Headers: map[string]string{"type": "a"}}))(t)
+	key := redistest.Sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("added"), Headers: map[string]string{"type": "a"}}))(t)[0]
 	peertest.Enqueue(t, q, "plain")
-	s.is.NoErr(q.Put(ctx, "k", []byte("later"), &worqr.PutOptions{At: time.Now().Add(time.Hour)}))
+	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: "k", Payload: []byte("later"), At: time.Now().Add(time.Hour)}))(s.T)
 
 	running := s.rows(exitWell, "running")
 	s.is.Equal(all(running, "payload"), []any{map[string]any{"base64": "cnVu/w=="}})

@@ -26,7 +26,7 @@ func TestGreetings(t *testing.T) {
 	ran := make(chan error, 1)
 	go func() { ran <- peer.Run(ctx) }()
 
-	if err := worqr.EnqueueJSON(ctx, greetings, "ann"); err != nil {
+	if err := greetings.Enqueue(ctx, []byte(`"ann"`)); err != nil {
 		t.Fatal(err)
 	}
 	if got := <-sent; got != "hello ann" {

@@ -17,7 +17,7 @@ func TestRecurring(t *testing.T) {
 	s := newShell(t)
 	ctx, stop := context.WithCancel(t.Context())
 	q := s.peer.Queue("q")
-	s.is.NoErr(q.Every("nightly", worqr.Interval(24*time.Hour), []byte("back up"), &worqr.EveryOptions{Properties: worqr.Properties{Headers: map[string]string{"a": "b"}}}))
+	s.is.NoErr(q.Every("nightly", worqr.Interval(24*time.Hour), []byte("back up"), &worqr.EveryOptions{Headers: map[string]string{"a": "b"}}))
 	starts, end := make(chan *worqr.Task, 9), make(chan bool)
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		starts <- t

@@ -18,7 +18,7 @@ func Example() {
 	emails.Handle(func(ctx context.Context, t *worqr.Task) error {
 		return nil // ctx has the span of this attempt
 	}, nil)
-	if _, err := telemetry.Add(context.Background(), emails, []byte("hello"), nil); err != nil {
+	if _, err := telemetry.Add(context.Background(), emails, worqr.TaskSpec{Payload: []byte("hello")}); err != nil {
 		panic(err)
 	}
 }

@@ -19,6 +19,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/worqrtrace"
 )
 
@@ -71,10 +72,10 @@ func TestHostileBytesAreExported(t *testing.T) {
 	for i := range 20 {
 		key := fmt.Sprint("\xff\x00\xc3", i)
 		headers := map[string]string{"traceparent": "00-\xff", "tracestate": "a=\xff", "baggage": "b=%FF\xff", "\xff": "\xff"}
-		is.NoErr(telemetry.Put(ctx, queue, key, []byte{byte(i)}, &worqr.PutOptions{Properties: worqr.Properties{Headers: headers}}))
+		redistest.Sure(telemetry.Add(ctx, queue, worqr.TaskSpec{Key: key, Payload: []byte{byte(i)}, Headers: headers}))(t)
 	}
 	for i := range 10 {
-		is.True(telemetry.Put(ctx, peer.Queue(strings.Repeat("\xff", i<<18)), "key", nil, nil) != nil)
+		is.True(peertest.Failure(telemetry.Add(ctx, peer.Queue(strings.Repeat("\xff", i<<18)), worqr.TaskSpec{Key: "key"})) != nil)
 	}
 	stop := peertest.Run(t, peer)
 	peertest.Eventually(t, "all have ended", func() bool { return peertest.Stats(t, queue).Failed == 15 && peertest.Stats(t, queue).Running == 0 })

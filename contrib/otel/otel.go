@@ -4,12 +4,12 @@
 //	telemetry := worqrotel.New(nil)
 //	peer, err := worqr.Open(url, &worqr.Options{Trace: telemetry.Trace()}) // metrics
 //	peer.Use(telemetry.Handler)                                            // a span for each attempt
-//	key, err := telemetry.Add(ctx, peer.Queue("emails"), payload, nil)     // a span for the producer
+//	keys, err := telemetry.Add(ctx, peer.Queue("emails"), task)            // a span for the producer
 //
 // # Spans
 //
-// Add, AddAt, AddMany and Put start a span of kind producer, such as "add emails", and send its
-// context in the headers of the task. Handler starts a span of kind consumer, such as "process
+// Add starts a span of kind producer, "add emails", and sends its context in the headers of the
+// tasks. Handler starts a span of kind consumer, such as "process
 // emails", which links to the producer's span. By default, the consumer's span begins a new trace,
 // since a task may run much later and several times; with Options.Child, it's a child of the
 // producer's span. Tasks of Queue.Enqueue have no headers, so their spans have no link.
@@ -42,8 +42,8 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"slices"
 	"strings"
-	"time"
 	"unicode/utf8"
 
 	"go.opentelemetry.io/otel"
@@ -94,52 +94,31 @@ func New(opts *Options) *Telemetry {
 	}
 }
 
-// Add is Queue.Add in a producer's span.
-func (t *Telemetry) Add(ctx context.Context, q *worqr.Queue, payload []byte, props *worqr.Properties) (key string, err error) {
-	ctx, end := t.produce(ctx, "add", q, semconv.MessagingMessageBodySize(len(payload)))
-	key, err = q.Add(ctx, payload, t.Inject(ctx, props))
-	end(key, err)
-	return key, err
-}
-
-// AddAt is Queue.AddAt in a producer's span.
-func (t *Telemetry) AddAt(ctx context.Context, q *worqr.Queue, at time.Time, payload []byte, props *worqr.Properties) (key string, err error) {
-	ctx, end := t.produce(ctx, "add", q, semconv.MessagingMessageBodySize(len(payload)))
-	key, err = q.AddAt(ctx, at, payload, t.Inject(ctx, props))
-	end(key, err)
-	return key, err
-}
-
-// AddMany is Queue.AddMany in a producer's span, to which all attempts link.
-func (t *Telemetry) AddMany(ctx context.Context, q *worqr.Queue, tasks []worqr.TaskSpec) (keys []string, err error) {
-	ctx, end := t.produce(ctx, "add", q, semconv.MessagingBatchMessageCount(len(tasks)))
-	sent := make([]worqr.TaskSpec, len(tasks))
-	for i := range tasks {
-		sent[i] = worqr.TaskSpec{Payload: tasks[i].Payload, Properties: *t.Inject(ctx, &tasks[i].Properties)}
+// Add is Queue.Add in a producer's span, to which all attempts link.
+func (t *Telemetry) Add(ctx context.Context, q *worqr.Queue, tasks ...worqr.TaskSpec) (keys []string, err error) {
+	about := semconv.MessagingBatchMessageCount(len(tasks))
+	if len(tasks) == 1 {
+		about = semconv.MessagingMessageBodySize(len(tasks[0].Payload))
 	}
-	keys, err = q.AddMany(ctx, sent)
-	end("", err)
+	ctx, end := t.produce(ctx, q, about)
+	sent := slices.Clone(tasks)
+	for i := range sent {
+		sent[i].Headers = t.Inject(ctx, sent[i].Headers)
+	}
+	keys, err = q.Add(ctx, sent...)
+	key := ""
+	if len(tasks) == 1 {
+		key = cmp.Or(strings.Join(keys, ""), tasks[0].Key)
+	}
+	end(key, err)
 	return keys, err
 }
 
-// Put is Queue.Put in a producer's span.
-func (t *Telemetry) Put(ctx context.Context, q *worqr.Queue, key string, payload []byte, opts *worqr.PutOptions) error {
-	ctx, end := t.produce(ctx, "put", q, semconv.MessagingMessageBodySize(len(payload)))
-	var o worqr.PutOptions
-	if opts != nil {
-		o = *opts
-	}
-	o.Properties = *t.Inject(ctx, &o.Properties)
-	err := q.Put(ctx, key, payload, &o)
-	end(key, err)
-	return err
-}
-
 // produce begins a producer's span. End is called with the key of the task.
-func (t *Telemetry) produce(ctx context.Context, verb string, q *worqr.Queue, more attribute.KeyValue) (_ context.Context, end func(key string, err error)) {
+func (t *Telemetry) produce(ctx context.Context, q *worqr.Queue, more attribute.KeyValue) (_ context.Context, end func(key string, err error)) {
 	name := plain(q.Name())
-	ctx, span := t.tracer.Start(ctx, verb+" "+name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
-		system, semconv.MessagingOperationName(verb), semconv.MessagingOperationTypeSend, semconv.MessagingDestinationName(name), more))
+	ctx, span := t.tracer.Start(ctx, "add "+name, trace.WithSpanKind(trace.SpanKindProducer), trace.WithAttributes(
+		system, semconv.MessagingOperationName("add"), semconv.MessagingOperationTypeSend, semconv.MessagingDestinationName(name), more))
 	return ctx, func(key string, err error) {
 		if key != "" {
 			span.SetAttributes(semconv.MessagingMessageID(plain(key)))
@@ -152,27 +131,23 @@ func (t *Telemetry) produce(ctx context.Context, verb string, q *worqr.Queue, mo
 	}
 }
 
-// Inject returns the properties with the context of ctx's span in their headers, for producers with
-// spans of their own. Props may be nil, and isn't changed. If the headers would exceed their
-// limits, they don't change.
-func (t *Telemetry) Inject(ctx context.Context, props *worqr.Properties) *worqr.Properties {
-	var p worqr.Properties
-	if props != nil {
-		p = *props
+// Inject returns the headers with the context of ctx's span, for producers with spans of their own.
+// The map of the caller isn't changed. If the headers would exceed their limits, it returns them as
+// they are.
+func (t *Telemetry) Inject(ctx context.Context, headers map[string]string) map[string]string {
+	all := maps.Clone(headers)
+	if all == nil {
+		all = map[string]string{}
 	}
-	headers := maps.Clone(p.Headers)
-	if headers == nil {
-		headers = map[string]string{}
-	}
-	t.propagator.Inject(ctx, propagation.MapCarrier(headers))
+	t.propagator.Inject(ctx, propagation.MapCarrier(all))
 	size := 0
-	for name, value := range headers {
+	for name, value := range all {
 		size += len(name) + len(value)
 	}
-	if len(headers) > 0 && len(headers) <= worqr.MaxHeaders && size <= worqr.MaxHeaderBytes {
-		p.Headers = headers
+	if len(all) == 0 || len(all) > worqr.MaxHeaders || size > worqr.MaxHeaderBytes {
+		return headers
 	}
-	return &p
+	return all
 }
 
 // Handler wraps a handler in a consumer's span. Pass it to Peer.Use.

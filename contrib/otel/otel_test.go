@@ -84,7 +84,7 @@ func TestLinked(t *testing.T) {
 		}
 		return nil
 	}, nil)
-	key := redistest.Sure(b.Add(t.Context(), b.queue, []byte("hello"), &worqr.Properties{Headers: map[string]string{"own": "x"}}))(t)
+	key := redistest.Sure(b.Add(t.Context(), b.queue, worqr.TaskSpec{Payload: []byte("hello"), Headers: map[string]string{"own": "x"}}))(t)[0]
 	defer peertest.Run(t, b.peer)()
 	consumer, producer := b.named(t, "process q", 1)[0], b.named(t, "add q", 1)[0]
 	is.Equal(producer.SpanKind, trace.SpanKindProducer)
@@ -106,25 +106,25 @@ func TestLinked(t *testing.T) {
 	is.Equal(consumer.Status.Code, codes.Unset)
 }
 
-// With Child, both spans are in one trace, including for AddAt, AddMany and Put.
+// With Child, both spans are in one trace, whatever the way to add tasks.
 func TestChild(t *testing.T) {
 	t.Parallel()
 	is, b, ctx := is.New(t), newBench(t, true), t.Context()
 	b.queue.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
-	redistest.Sure(b.AddMany(ctx, b.queue, []worqr.TaskSpec{{Payload: []byte("1")}, {Payload: []byte("2")}}))(t)
-	redistest.Sure(b.AddAt(ctx, b.queue, time.UnixMilli(1), []byte("3"), nil))(t)
-	is.NoErr(b.Put(ctx, b.queue, "key", []byte("4"), nil))
+	redistest.Sure(b.Add(ctx, b.queue, worqr.TaskSpec{Payload: []byte("1")}, worqr.TaskSpec{Payload: []byte("2")}))(t)
+	redistest.Sure(b.Add(ctx, b.queue, worqr.TaskSpec{Payload: []byte("3"), At: time.UnixMilli(1)}))(t)
+	redistest.Sure(b.Add(ctx, b.queue, worqr.TaskSpec{Key: "key", Payload: []byte("4")}))(t)
 	is.NoErr(b.queue.Enqueue(ctx, []byte("5"))) // has no headers
 	defer peertest.Run(t, b.peer)()
 	children := map[string]int{}
 	for _, s := range b.named(t, "process q", 5) {
 		children[s.Parent.SpanID().String()]++
 	}
-	many := b.named(t, "add q", 2)[0]
+	many := b.named(t, "add q", 3)[0]
 	is.Equal(values(many)["messaging.batch.message_count"], "2")
 	is.Equal(children[many.SpanContext.SpanID().String()], 2)
-	is.Equal(children[b.named(t, "add q", 2)[1].SpanContext.SpanID().String()], 1)
-	is.Equal(children[b.named(t, "put q", 1)[0].SpanContext.SpanID().String()], 1)
+	is.Equal(children[b.named(t, "add q", 3)[1].SpanContext.SpanID().String()], 1)
+	is.Equal(children[b.named(t, "add q", 3)[2].SpanContext.SpanID().String()], 1)
 	is.Equal(children[trace.SpanID{}.String()], 1)
 }
 
@@ -144,9 +144,9 @@ func TestOutcomes(t *testing.T) {
 		return nil
 	}, &worqr.HandleOptions{OnPanic: worqr.FailOnPanic})
 	for _, payload := range []string{"good", "bad", "later", "panic"} {
-		redistest.Sure(b.Add(ctx, b.queue, []byte(payload), nil))(t)
+		redistest.Sure(b.Add(ctx, b.queue, worqr.TaskSpec{Payload: []byte(payload)}))(t)
 	}
-	_, err := b.Add(ctx, b.queue, nil, &worqr.Properties{Headers: map[string]string{"": ""}})
+	_, err := b.Add(ctx, b.queue, worqr.TaskSpec{Headers: map[string]string{"": ""}})
 	is.True(errors.Is(err, worqr.ErrInvalid))
 	defer peertest.Run(t, b.peer)()
 	kinds := map[string]int{}
@@ -176,7 +176,7 @@ func TestErrorPanics(t *testing.T) {
 	t.Parallel()
 	is, b, ctx := is.New(t), newBench(t, false), t.Context()
 	b.queue.Handle(func(context.Context, *worqr.Task) error { return (*os.PathError)(nil) }, &worqr.HandleOptions{OnPanic: worqr.FailOnPanic})
-	redistest.Sure(b.Add(ctx, b.queue, []byte("x"), nil))(t)
+	redistest.Sure(b.Add(ctx, b.queue, worqr.TaskSpec{Payload: []byte("x")}))(t)
 	defer peertest.Run(t, b.peer)()
 	span := b.named(t, "process q", 1)[0]
 	is.Equal(span.Status.Code, codes.Error)
@@ -195,7 +195,7 @@ func TestErrorExits(t *testing.T) {
 	t.Parallel()
 	is, b, ctx := is.New(t), newBench(t, false), t.Context()
 	b.queue.Handle(func(context.Context, *worqr.Task) error { return exiting{} }, &worqr.HandleOptions{MaxRetries: -1})
-	redistest.Sure(b.Add(ctx, b.queue, []byte("x"), nil))(t)
+	redistest.Sure(b.Add(ctx, b.queue, worqr.TaskSpec{Payload: []byte("x")}))(t)
 	defer peertest.Run(t, b.peer)()
 	peertest.Eventually(t, "it has failed", func() bool { return peertest.Stats(t, b.queue).Failed == 1 })
 	is.Equal(b.named(t, "process q", 1)[0].Status.Code, codes.Error)
@@ -262,14 +262,13 @@ func TestInject(t *testing.T) {
 	is, b := is.New(t), newBench(t, false)
 	ctx, span := b.tracer.Start(t.Context(), "caller")
 	defer span.End()
-	own := &worqr.Properties{Headers: map[string]string{"own": "x"}, MaxRetries: 3}
+	own := map[string]string{"own": "x"}
 	got := b.Inject(ctx, own)
-	is.Equal(len(own.Headers), 1)
-	is.Equal(got.MaxRetries, 3)
-	is.True(got.Headers["own"] == "x" && strings.Contains(got.Headers["traceparent"], span.SpanContext().TraceID().String()))
-	is.Equal(b.Inject(context.Background(), nil).Headers, map[string]string(nil))
-	full := &worqr.Properties{Headers: map[string]string{"own": strings.Repeat("x", worqr.MaxHeaderBytes-3)}}
-	is.Equal(b.Inject(ctx, full).Headers, full.Headers)
+	is.Equal(len(own), 1)
+	is.True(got["own"] == "x" && strings.Contains(got["traceparent"], span.SpanContext().TraceID().String()))
+	is.Equal(b.Inject(context.Background(), nil), map[string]string(nil))
+	full := map[string]string{"own": strings.Repeat("x", worqr.MaxHeaderBytes-3)}
+	is.Equal(b.Inject(ctx, full), full)
 }
 
 func TestErrorType(t *testing.T) {

@@ -36,7 +36,7 @@
 //	worqr_last_beat_timestamp_seconds                  when Redis last answered a heartbeat; 0 before
 //
 // The label handler is "main", or "failed" for OnFailed. The wait is known only for tasks that have
-// a time, or come from Add or from Put with Properties other than Once. For other tasks, see
+// a time, or come from Add, if they have a key, with other properties than Once. For other tasks, see
 // worqr_queue_oldest_task_age_seconds.
 //
 // # The fleet
@@ -47,7 +47,7 @@
 //	max by (queue) (worqr_queue_waiting_tasks)
 //
 //	worqr_queue_waiting_tasks{queue}              on the list, and added tasks
-//	worqr_queue_scheduled_tasks{queue}            in the schedule, due or not; those of EnqueueUnique, too
+//	worqr_queue_scheduled_tasks{queue}            in the schedule, due or not; unique ones, too
 //	worqr_queue_running_tasks{queue}              held by workers, running or prefetched
 //	worqr_queue_failed_tasks{queue}               in the failed queue
 //	worqr_queue_oldest_task_age_seconds{queue}    how long ago the task that has waited longest could have started

@@ -23,7 +23,7 @@ func main() {
 	scans := peer.Queue("scans")
 
 	check(scans.Enqueue(ctx, []byte("cat")))
-	fmt.Println(must(scans.Explain(ctx, []byte("cat"))))
+	fmt.Println(must(scans.Explain(ctx, worqr.Query{Payload: []byte("cat")})))
 
 	check(peer.StartWorker(ctx))
 	check(scans.StartWork(ctx))

@@ -92,7 +92,11 @@ func (p *program) enqueueOld(w welcome) error {
 }
 
 func (p *program) enqueue(ctx context.Context, w welcome) error {
-	return worqr.EnqueueJSON(ctx, p.mails, w)
+	payload, err := json.Marshal(w)
+	if err != nil {
+		return err
+	}
+	return p.mails.Enqueue(ctx, payload)
 }
 
 func main() {

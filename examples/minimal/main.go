@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"log"
 	"os"
 	"os/signal"
@@ -23,7 +24,8 @@ func main() {
 	mails.Handle(worqr.JSON(func(ctx context.Context, m mail, t *worqr.Task) error {
 		return log.Output(1, "sending to "+m.To) // returning an error retries the task
 	}), nil)
-	if err := worqr.EnqueueJSON(ctx, mails, mail{"ann@example.com", "Welcome"}); err != nil {
+	welcome, _ := json.Marshal(mail{"ann@example.com", "Welcome"}) // strings always encode
+	if err := mails.Enqueue(ctx, welcome); err != nil {
 		log.Fatal(err)
 	}
 	if err := peer.Run(ctx); err != nil { // when ctx ends, running tasks get time to finish

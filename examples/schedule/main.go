@@ -25,7 +25,7 @@ func main() {
 		}
 		switch runs++; runs {
 		case 1:
-			must(jobs.EnqueueAt(ctx, time.Now().Add(time.Second/2), []byte("remind")))
+			must(jobs.Add(ctx, worqr.TaskSpec{Payload: []byte("remind"), At: time.Now().Add(time.Second / 2)}))
 		case 3:
 			stop() // Run drains and leaves
 		}

@@ -90,10 +90,7 @@ func (s *service) postOrder(r *http.Request) (any, error) {
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
 		return nil, worqr.Malformed(err)
 	}
-	props := properties(r, "charge")
-	props.Once, props.Expires = r.Header.Get("Idempotency-Key"), time.Now().Add(24*time.Hour)
-	key, err := worqr.AddJSON(r.Context(), s.orders, o, props)
-	return map[string]string{"task": key}, err
+	return s.add(r, "charge", o, worqr.TaskSpec{Once: r.Header.Get("Idempotency-Key"), Expires: time.Now().Add(24 * time.Hour)})
 }
 
 // putReminder replaces the waiting reminder, if there is one.
@@ -103,8 +100,7 @@ func (s *service) putReminder(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, worqr.Malformed(err)
 	}
-	err = worqr.PutJSON(r.Context(), s.orders, "remind-"+o.ID, o, &worqr.PutOptions{At: time.Now().Add(in), Properties: *properties(r, "remind")})
-	return map[string]string{"task": "remind-" + o.ID}, err
+	return s.add(r, "remind", o, worqr.TaskSpec{Key: "remind-" + o.ID, At: time.Now().Add(in)})
 }
 
 // deleteTask cancels a task wherever it is, and waits until no replica works on it.
@@ -132,8 +128,18 @@ func (s *service) postFailed(r *http.Request) (any, error) {
 	return map[string]int{"requeued": n}, err
 }
 
-func properties(r *http.Request, typ string) *worqr.Properties {
-	return &worqr.Properties{Headers: map[string]string{"type": typ, "traceparent": r.Header.Get("traceparent")}}
+// add adds a task for an order, and answers with its key.
+func (s *service) add(r *http.Request, typ string, o order, task worqr.TaskSpec) (any, error) {
+	var err error
+	if task.Payload, err = json.Marshal(o); err != nil {
+		return nil, err
+	}
+	task.Headers = map[string]string{"type": typ, "traceparent": r.Header.Get("traceparent")}
+	keys, err := s.orders.Add(r.Context(), task)
+	if err != nil {
+		return nil, err
+	}
+	return map[string]string{"task": keys[0]}, nil
 }
 
 // answer returns a handler that answers in JSON.

@@ -29,11 +29,11 @@ func main() {
 		return nil
 	}, &worqr.HandleOptions{Concurrency: 4})
 	go func() {
-		check(indexes.Put(ctx, "manual", []byte("page 1"), nil))
+		must(indexes.Add(ctx, worqr.TaskSpec{Key: "manual", Payload: []byte("page 1")}))
 		<-running
 		for page := 2; page <= 9; page++ { // one run, at the earliest time, with the last payload
 			at := time.Now().Add(time.Duration(page) * time.Second / 4)
-			check(indexes.Put(ctx, "manual", fmt.Appendf(nil, "page %d", page), &worqr.PutOptions{At: at, Reschedule: worqr.RescheduleIfEarlier}))
+			must(indexes.Add(ctx, worqr.TaskSpec{Key: "manual", Payload: fmt.Appendf(nil, "page %d", page), At: at, Reschedule: worqr.RescheduleIfEarlier}))
 		}
 		close(changed)
 	}()

@@ -4,6 +4,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"encoding/json"
 	"fmt"
 	"log"
 	"os"
@@ -29,8 +30,8 @@ func main() {
 		},
 	})
 
-	check(worqr.EnqueueJSON(ctx, letters, mail{"bob", "hello"}, mail{"eve", "goodbye"}))
-	check(letters.Enqueue(ctx, []byte("to bob")))
+	hello, goodbye := must(json.Marshal(mail{"bob", "hello"})), must(json.Marshal(mail{"eve", "goodbye"}))
+	check(letters.Enqueue(ctx, hello, goodbye, []byte("to bob")))
 	check(peer.Run(ctx))
 }
 

@@ -104,7 +104,7 @@ func TestObserverRule(t *testing.T) {
 	worker := as(t, server, "worker")
 	q := working(t, worker, letters)
 	enqueue(t, q, "a", "b", "c")
-	put(t, q, "key", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("later"), At: time.Now().Add(time.Hour)})
 	must(t, take(t, q).Fail(t.Context(), errors.New("no")))
 	running := take(t, q)
 	defer func() { is.NoErr(running.Finish(t.Context())) }()
@@ -428,5 +428,5 @@ func TestDeniedInScript(t *testing.T) {
 	server := redistest.Start(t)
 	redistest.Do(t, redistest.Dial(t, server.URL()), "ACL", "SETUSER", "app", "on", ">pw", "~*", "&*", "+@all", "-hset")
 	q := openAt(t, strings.Replace(server.URL(), "://", "://app:pw@", 1), worqr.Options{Prefix: "p"}).Queue("q")
-	is.True(is_(q.Put(t.Context(), "key", []byte("a"), nil), worqr.ErrDenied))
+	is.True(is_(failure(q.Add(t.Context(), worqr.TaskSpec{Key: "key", Payload: []byte("a")})), worqr.ErrDenied))
 }

@@ -20,7 +20,7 @@ import (
 func added(t testing.TB, q *worqr.Queue, payloads ...string) (all []string) {
 	t.Helper()
 	for _, p := range payloads {
-		all = append(all, sure(q.Add(t.Context(), []byte(p), nil))(t))
+		all = append(all, sure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte(p)}))(t)[0])
 	}
 	return all
 }
@@ -44,7 +44,7 @@ func keysAdded(t testing.TB, q *worqr.Queue) (all []string) {
 	return all
 }
 
-// specs returns tasks for AddMany.
+// specs returns tasks for Add.
 func specs(payloads ...string) (all []worqr.TaskSpec) {
 	for _, p := range payloads {
 		all = append(all, worqr.TaskSpec{Payload: []byte(p)})
@@ -58,14 +58,14 @@ func TestAdd(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	p, q := openQueue(t, worqr.Options{Prefix: prefix})
 	all := added(t, q, "a", "a", "b")
-	all = append(all, sure(q.AddMany(t.Context(), specs("c", "d")))(t)...)
+	all = append(all, sure(q.Add(t.Context(), specs("c", "d")...))(t)...)
 	is.Equal(len(slices.Compact(slices.Sorted(slices.Values(all)))), 5)
 	is.Equal(keysAdded(t, q), all)
 	is.Equal(waiting(t, q), []string{"a", "a", "b", "c", "d"})
 	is.Equal(stats(t, q).Waiting, 5)
 	is.Equal(sure(q.Len(t.Context()))(t), 5)
 	is.Equal(string(sure(q.Peek(t.Context()))(t)), "a")
-	copies := sure(q.ExplainKey(t.Context(), all[3]))(t).Copies
+	copies := sure(q.Explain(t.Context(), worqr.Query{Key: all[3]}))(t).Copies
 	is.Equal(len(copies), 1)
 	is.Equal(copies[0].Before, 3)
 	is.True(near(copies[0].EnqueuedAt, time.Now()))
@@ -93,7 +93,7 @@ func TestAddedComesBack(t *testing.T) {
 	p := open(t, worqr.Options{})
 	q := working(t, p, "q")
 	headers := map[string]string{"trace": "1", "\x00": "\xff"}
-	key := sure(q.Add(ctx, []byte("a"), &worqr.Properties{Headers: headers}))(t)
+	key := sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("a"), Headers: headers}))(t)[0]
 	since := time.Time{}
 	again := func(attempt int, end func(*worqr.Task) error) {
 		t.Helper()
@@ -131,13 +131,13 @@ func first[T any](rows func(func(T, error) bool)) (row T, err error) {
 	return row, worqr.ErrNoTask
 }
 
-// AddAt schedules a task under the same kind of key; a cancel of its payload doesn't affect it.
-func TestAddAt(t *testing.T) {
+// With a time, the task has the same kind of key; a cancel of its payload doesn't affect it.
+func TestAddLater(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
 	_, q := openQueue(t, worqr.Options{})
 	at := time.Now().Add(time.Hour).Truncate(time.Millisecond)
-	key := sure(q.AddAt(ctx, at, []byte("a"), &worqr.Properties{Headers: map[string]string{"a": "b"}}))(t)
+	key := sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("a"), At: at, Headers: map[string]string{"a": "b"}}))(t)[0]
 	is.Equal(sure(q.Cancel(ctx, []byte("a")))(t).Removed, 0)
 	s := scheduled(t, q)
 	is.Equal(len(s), 1)
@@ -148,29 +148,16 @@ func TestAddAt(t *testing.T) {
 	is.True(sure(q.RemoveKey(ctx, key))(t))
 }
 
-// AddJSON and PutJSON encode values.
-func TestAddJSON(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	_, q := openQueue(t, worqr.Options{})
-	key := sure(worqr.AddJSON(ctx, q, map[string]int{"n": 1}, nil))(t)
-	is.Equal(keysAdded(t, q), []string{key})
-	must(t, worqr.PutJSON(ctx, q, "k", 7, nil))
-	is.Equal(waiting(t, q), []string{`7`, `{"n":1}`})
-	is.True(is_(failure(worqr.AddJSON(ctx, q, func() {}, nil)), worqr.ErrInvalid))
-	is.True(is_(worqr.PutJSON(ctx, q, "k", make(chan int), nil), worqr.ErrInvalid))
-}
-
-// AddMany adds thousands of tasks in one call, all or none.
-func TestAddManyTasks(t *testing.T) {
+// Add adds thousands of tasks in one call, all or none.
+func TestAddSeveral(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
 	_, q := openQueue(t, worqr.Options{})
 	var all []worqr.TaskSpec
 	for i := range 2000 {
-		all = append(all, worqr.TaskSpec{Payload: fmt.Append(nil, i), Properties: worqr.Properties{Headers: map[string]string{"n": fmt.Sprint(i)}}})
+		all = append(all, worqr.TaskSpec{Payload: fmt.Append(nil, i), Headers: map[string]string{"n": fmt.Sprint(i)}})
 	}
-	keys := sure(q.AddMany(ctx, all))(t)
+	keys := sure(q.Add(ctx, all...))(t)
 	i := 0
 	for task := range each(t, q.Added(ctx)) {
 		is.Equal(task.Key, keys[i])
@@ -180,12 +167,10 @@ func TestAddManyTasks(t *testing.T) {
 	}
 	is.Equal(i, 2000)
 	all[1999].MaxRetries = math.MaxInt
-	is.True(is_(failure(q.AddMany(ctx, all)), worqr.ErrInvalid))
-	is.True(is_(failure(q.AddMany(ctx, nil)), worqr.ErrInvalid))
-	is.True(is_(failure(q.AddMany(ctx, make([]worqr.TaskSpec, 2001))), worqr.ErrTooLarge))
+	is.True(is_(failure(q.Add(ctx, all...)), worqr.ErrInvalid))
+	is.True(is_(failure(q.Add(ctx, make([]worqr.TaskSpec, 2001)...)), worqr.ErrTooLarge))
 	large := make([]byte, 600_000)
-	is.True(is_(failure(q.AddMany(ctx, []worqr.TaskSpec{{Payload: large}, {Payload: large}})), worqr.ErrTooLarge))
-	is.True(is_(failure(q.AddMany(ctx, []worqr.TaskSpec{{Properties: worqr.Properties{Once: "x"}}})), worqr.ErrInvalid))
+	is.True(is_(failure(q.Add(ctx, worqr.TaskSpec{Payload: large}, worqr.TaskSpec{Payload: large})), worqr.ErrTooLarge))
 	is.Equal(stats(t, q).Waiting, 2000)
 }
 
@@ -195,13 +180,13 @@ func TestAddedRunsOn(t *testing.T) {
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	for how, adds := range map[string]func(){
-		"added":            func() { sure(q.Add(ctx, []byte("x"), nil))(t) },
-		"added for a time": func() { sure(q.AddAt(ctx, time.Now().Add(-time.Minute), []byte("x"), nil))(t) },
+		"added":            func() { sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x")}))(t) },
+		"added for a time": func() { sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x"), At: time.Now().Add(-time.Minute)}))(t) },
 		"retried": func() {
-			sure(q.Add(ctx, []byte("x"), nil))(t)
+			sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x")}))(t)
 			must(t, take(t, q).Retry(ctx, 0))
 		},
-		"large": func() { sure(q.Add(ctx, bytes.Repeat([]byte("x"), 100<<10), nil))(t) },
+		"large": func() { sure(q.Add(ctx, worqr.TaskSpec{Payload: bytes.Repeat([]byte("x"), 100<<10)}))(t) },
 	} {
 		adds()
 		added := take(t, q)
@@ -224,7 +209,7 @@ func cancelEqual(t testing.TB, q *worqr.Queue, payload string) {
 	wait(t, report)
 }
 
-// A Put under the key of a running added task makes another task, even with the same payload. A
+// An Add under the key of a running added task makes another task, even with the same payload. A
 // cancel of the payload removes it, unless it was put with KeepPayload. Nothing is left of the
 // replaced task.
 func TestPutEqualWhileAddedRuns(t *testing.T) {
@@ -239,9 +224,9 @@ func TestPutEqualWhileAddedRuns(t *testing.T) {
 			} {
 				prefix := redistest.Prefix(t)
 				q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
-				key := sure(q.Add(ctx, payload, nil))(t)
+				key := sure(q.Add(ctx, worqr.TaskSpec{Payload: payload}))(t)[0]
 				task := take(t, q)
-				is.NoErr(q.Put(ctx, key, payload, &worqr.PutOptions{KeepPayload: keeps}))
+				sure(q.Add(ctx, worqr.TaskSpec{Key: key, Payload: payload, KeepPayload: keeps}))(t)
 				is.NoErr(end(task))
 				is.Equal(stats(t, q).Scheduled, 1)
 				is.Equal(sure(q.Cancel(ctx, payload))(t).Removed, map[bool]int{false: 1}[keeps])
@@ -290,10 +275,10 @@ func TestExpiredThatCannotFail(t *testing.T) {
 	}
 	over := make([]worqr.TaskSpec, 1000)
 	for i := range over {
-		over[i] = worqr.TaskSpec{Payload: []byte("over"), Properties: worqr.Properties{Expires: time.Now().Add(-time.Hour)}}
+		over[i] = worqr.TaskSpec{Payload: []byte("over"), Expires: time.Now().Add(-time.Hour)}
 	}
 	for range 2 {
-		_, err := q.AddMany(ctx, over)
+		_, err := q.Add(ctx, over...)
 		is.NoErr(err)
 	}
 	added(t, q, "x")

@@ -123,7 +123,7 @@ func TestFullRedis(t *testing.T) {
 	enqueue(t, q, numbers("", 500)...)
 	c := redistest.Dial(t, server.URL())
 	redistest.Do(t, c, "CONFIG", "SET", "maxmemory", "1")
-	for verb, err := range map[string]error{"Enqueue": q.Enqueue(t.Context(), []byte("x")), "EnqueueUnique": q.EnqueueUnique(t.Context(), []byte("x"))} {
+	for verb, err := range map[string]error{"Enqueue": q.Enqueue(t.Context(), []byte("x")), "Add": failure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte("x"), Unique: true}))} {
 		if err == nil || !strings.Contains(err.Error(), "raise maxmemory") || !strings.Contains(err.Error(), ": OOM") {
 			t.Errorf("%s: %v", verb, err)
 		}
@@ -207,8 +207,8 @@ func TestForeignEntry(t *testing.T) {
 	p, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	started := make(chan string, 10)
 	q.Handle(tell(started), &worqr.HandleOptions{Concurrency: 8})
-	put(t, q, "x", "x", nil)
-	put(t, q, "y", "y", nil)
+	add(t, q, worqr.TaskSpec{Key: "x", Payload: []byte("x")})
+	add(t, q, worqr.TaskSpec{Key: "y", Payload: []byte("y")})
 	redistest.Do(t, c, "SET", "p:keyed:{q}:k:x", "foreign")
 	run(t, p)
 	is.Equal(receive(t, started, 1), []string{"y"})
@@ -216,7 +216,7 @@ func TestForeignEntry(t *testing.T) {
 	idle(t, q, 1)
 	silent(t, server)
 	redistest.Do(t, c, "DEL", "p:keyed:{q}:k:x")
-	put(t, q, "x", "x", nil)
+	add(t, q, worqr.TaskSpec{Key: "x", Payload: []byte("x")})
 	is.Equal(receive(t, started, 1), []string{"x"})
 	eventually(t, "x is finished", func() bool { return p.Stats().Finished == 2 })
 	is.Equal(stats(t, q).Scheduled, 0)

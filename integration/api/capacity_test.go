@@ -80,7 +80,7 @@ func TestCapacity(t *testing.T) {
 	stop := run(t, p)
 	for _, q := range queues[2:] {
 		for _, payload := range numbers("", each) {
-			put(t, q, payload, payload, nil)
+			add(t, q, worqr.TaskSpec{Key: payload, Payload: []byte(payload)})
 		}
 	}
 	count := map[string]int{}
@@ -218,7 +218,7 @@ func TestNothingIsHeldBackForNothing(t *testing.T) {
 			if name == "never there" {
 				must(t, heavy.SetOptions(&worqr.HandleOptions{Weight: 10})) // it looks for tasks, and there's no room
 			} else {
-				put(t, heavy, "key", "h", nil)
+				add(t, heavy, worqr.TaskSpec{Key: "key", Payload: []byte("h")})
 				eventually(t, "its worker has looked", func() bool { return stats(t, heavy).IdleWorkers == 0 })
 			}
 			if queued.after != nil {

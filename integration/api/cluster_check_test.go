@@ -122,7 +122,7 @@ func TestClusterCheckNodes(t *testing.T) {
 	// An unfinished move, with half of a queue's keys.
 	q := openAt(t, c.URL(), worqr.Options{Prefix: "p"}).Queue("a")
 	enqueue(t, q, "x")
-	put(t, q, "key", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("later"), At: time.Now().Add(time.Hour)})
 	slot := c.Slot(t, "{a}")
 	to := c.Nodes[0]
 	if ownerOf(t, c, "{a}") == to {

@@ -73,7 +73,7 @@ func TestCommandServesQueue(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
 	q.Handle(worqr.Command("sh", "-c", `mkdir "$1/once" 2>/dev/null && exit 1; tr a-z A-Z`, "sh", t.TempDir()), nil)
-	key := sure(q.Add(t.Context(), []byte("hello"), &worqr.Properties{KeepResult: time.Hour}))(t)
+	key := sure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte("hello"), KeepResult: time.Hour}))(t)[0]
 	stop := run(t, p)
 	is.Equal(string(sure(q.Wait(t.Context(), key))(t).Value), "HELLO")
 	stop()

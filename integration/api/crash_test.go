@@ -35,7 +35,7 @@ func TestExplainDead(t *testing.T) {
 	child.Kill()
 	var e *inspect.Explanation
 	eventually(t, "the lease has expired", func() bool {
-		e = sure(q.Explain(t.Context(), []byte("a")))(t)
+		e = sure(q.Explain(t.Context(), worqr.Query{Payload: []byte("a")}))(t)
 		return !slices.Equal(told(e), []string{"running"})
 	})
 	is.Equal(told(e), []string{"running lease-expired no-worker"})
@@ -43,13 +43,13 @@ func TestExplainDead(t *testing.T) {
 
 	looked := time.Now()
 	working(t, open(t, worqr.Options{Prefix: prefix, Lease: c.Lease}), "q")
-	e = sure(q.Explain(t.Context(), []byte("a")))(t)
+	e = sure(q.Explain(t.Context(), worqr.Query{Payload: []byte("a")}))(t)
 	if got := told(e); slices.Equal(got, []string{"running lease-expired"}) { // otherwise it has been returned already
 		is.True(e.Copies[0].EvictAt.After(looked))
 		is.True(strings.Contains(e.String(), "it's evicted at about"))
 	}
 	eventually(t, "it waits again", func() bool {
-		e = sure(q.Explain(t.Context(), []byte("a")))(t)
+		e = sure(q.Explain(t.Context(), worqr.Query{Payload: []byte("a")}))(t)
 		return slices.Equal(told(e), []string{"waiting busy"})
 	})
 }
@@ -142,17 +142,17 @@ func busyPeer(c childConfig, p *worqr.Peer, say func(report)) actor {
 	q, ctx := p.Queue(c.Queue), context.Background()
 	one := func() {
 		key := fmt.Sprint("key", rand.IntN(40))
-		o := &worqr.PutOptions{Reschedule: worqr.Reschedule(rand.IntN(4)), KeepPayload: rand.IntN(4) == 0, KeepCounts: rand.IntN(4) == 0}
+		o := worqr.TaskSpec{Key: key, Payload: []byte(key), Reschedule: worqr.Reschedule(rand.IntN(4)), KeepPayload: rand.IntN(4) == 0, KeepCounts: rand.IntN(4) == 0}
 		if rand.IntN(2) == 0 {
 			o.At = time.Now().Add(rand.N(1200 * time.Millisecond))
 		}
 		switch n := rand.IntN(100); {
 		case n < 80:
-			_ = q.Put(ctx, key, []byte(key), o)
+			_, _ = q.Add(ctx, o)
 		case n < 90:
 			_ = q.Enqueue(ctx, []byte("plain"))
 		case n < 93:
-			_ = q.EnqueueUnique(ctx, fmt.Append(nil, "unique", rand.IntN(20)))
+			_, _ = q.Add(ctx, worqr.TaskSpec{Payload: fmt.Append(nil, "unique", rand.IntN(20)), Unique: true})
 		case n < 97:
 			_, _ = q.CancelKey(ctx, key)
 		default:
@@ -177,7 +177,7 @@ func busyPeer(c childConfig, p *worqr.Peer, say func(report)) actor {
 			case n < 30:
 				time.Sleep(rand.N(300 * time.Millisecond)) // ignore the context
 			case n < 38 && t.Key != "":
-				return q.Put(ctx, t.Key, t.Payload, nil)
+				return failure(q.Add(ctx, worqr.TaskSpec{Key: t.Key, Payload: t.Payload}))
 			}
 			return nil
 		},
@@ -230,7 +230,9 @@ func TestDeadlyPayload(t *testing.T) {
 	t.Parallel()
 	for name, put := range map[string]func(ctx context.Context, q *worqr.Queue) error{
 		"payload": func(ctx context.Context, q *worqr.Queue) error { return q.Enqueue(ctx, []byte("deadly")) },
-		"key":     func(ctx context.Context, q *worqr.Queue) error { return q.Put(ctx, "deadly", []byte("deadly"), nil) },
+		"key": func(ctx context.Context, q *worqr.Queue) error {
+			return failure(q.Add(ctx, worqr.TaskSpec{Key: "deadly", Payload: []byte("deadly")}))
+		},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -27,7 +27,7 @@ func TestMaxCrashes(t *testing.T) {
 				key, retries := "", 0
 				if kind == "key" {
 					key = "key"
-					put(t, q, key, "a", nil)
+					add(t, q, worqr.TaskSpec{Key: key, Payload: []byte("a")})
 				} else {
 					enqueue(t, q, "a")
 				}
@@ -86,7 +86,7 @@ func TestWhatIsNoCrash(t *testing.T) {
 	p := open(t, worqr.Options{Prefix: prefix})
 	q := working(t, p, "q")
 	enqueue(t, q, "list")
-	put(t, q, "key", "key", nil)
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("key")})
 	for range 4 {
 		tasks := takes(t, q, 2)
 		is.Equal(tasks[0].Crashes+tasks[1].Crashes, 0)
@@ -105,7 +105,7 @@ func TestWhatIsNoCrash(t *testing.T) {
 		}
 		if crashes == 1 {
 			enqueue(t, qo, "list")
-			put(t, qo, "key", "key", nil)
+			add(t, qo, worqr.TaskSpec{Key: "key", Payload: []byte("key")})
 		}
 	}
 	is.NoErr(other.StopWorker(ctx))
@@ -137,12 +137,12 @@ func TestManyNearlyCrashed(t *testing.T) {
 	receive(t, started, 1) // one of the suspects
 	enqueue(t, q, "good")
 	is.Equal(receive(t, started, 1), []string{"good"})
-	put(t, q, "key", "keyed", nil) // due after all of them
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("keyed")}) // due after all of them
 	is.Equal(receive(t, started, 1), []string{"keyed"})
 	idle(t, q, 1)
 	silent(t, server)
 	is.Equal(len(started), 0)
-	put(t, q, "soon", "soon", &worqr.PutOptions{At: time.Now().Add(300 * time.Millisecond)}) // long before the next heartbeat
+	add(t, q, worqr.TaskSpec{Key: "soon", Payload: []byte("soon"), At: time.Now().Add(300 * time.Millisecond)}) // long before the next heartbeat
 	is.Equal(receive(t, started, 1), []string{"soon"})
 	close(release)
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == suspects+3 })

@@ -61,7 +61,7 @@ func (f *agenda) ahead(d time.Duration) {
 	f.t.Helper()
 	k := fmt.Sprint(len(f.due))
 	f.due[k] = time.Now().Add(d)
-	must(f.t, f.q.Put(f.t.Context(), k, []byte(k), &worqr.PutOptions{At: f.due[k]}))
+	sure(f.q.Add(f.t.Context(), worqr.TaskSpec{Key: k, Payload: []byte(k), At: f.due[k]}))(f.t)
 }
 
 func (f *agenda) take(n int) { f.got = append(f.got, receive(f.t, f.starts, n)...) }

@@ -69,11 +69,19 @@ func TestFailedTellsWhenItWasDue(t *testing.T) {
 	q, ctx := working(t, open(t, worqr.Options{Prefix: redistest.Prefix(t)}), "q"), t.Context()
 	for _, enqueue := range []func() error{
 		func() error { return q.Enqueue(ctx, []byte("x")) },
-		func() error { return failure(q.Add(ctx, []byte("x"), nil)) },
-		func() error { return failure(q.AddAt(ctx, time.Now().Add(20*time.Millisecond), []byte("x"), nil)) },
-		func() error { return q.Put(ctx, "sms@4915112345678", []byte("x"), nil) },
-		func() error { return q.Put(ctx, "019b76da-a800-7123-8abc-010123456789", []byte("x"), nil) },
-		func() error { return q.Put(ctx, "past", []byte("x"), &worqr.PutOptions{At: time.Unix(1e9+1, 0)}) },
+		func() error { return failure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x")})) },
+		func() error {
+			return failure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x"), At: time.Now().Add(20 * time.Millisecond)}))
+		},
+		func() error {
+			return failure(q.Add(ctx, worqr.TaskSpec{Key: "sms@4915112345678", Payload: []byte("x")}))
+		},
+		func() error {
+			return failure(q.Add(ctx, worqr.TaskSpec{Key: "019b76da-a800-7123-8abc-010123456789", Payload: []byte("x")}))
+		},
+		func() error {
+			return failure(q.Add(ctx, worqr.TaskSpec{Key: "past", Payload: []byte("x"), At: time.Unix(1e9+1, 0)}))
+		},
 	} {
 		is.NoErr(enqueue())
 		var task *worqr.Task

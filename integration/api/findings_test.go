@@ -196,14 +196,14 @@ func (b *books) enqueue() {
 
 func (b *books) add() {
 	j := &job{payload: b.payload(), place: "added"}
-	j.key = sure(b.q.Add(b.ctx, []byte(j.payload), nil))(b.t)
+	j.key = sure(b.q.Add(b.ctx, worqr.TaskSpec{Payload: []byte(j.payload)}))(b.t)[0]
 	b.note("add %s", j.payload)
 	b.jobs = append(b.jobs, j)
 }
 
 func (b *books) put() {
 	j := &job{payload: b.payload(), key: string(rune('a' + b.r.IntN(4))), place: "scheduled", due: time.Now().Truncate(time.Millisecond)}
-	o := &worqr.PutOptions{}
+	o := worqr.TaskSpec{Key: j.key, Payload: []byte(j.payload)}
 	switch b.r.IntN(3) {
 	case 0:
 		o.At = j.due.Add(-time.Duration(10+b.r.IntN(110)) * time.Minute)
@@ -214,7 +214,7 @@ func (b *books) put() {
 		j.due = o.At
 	}
 	b.note("put %s under %s, due in %v", j.payload, j.key, time.Until(j.due).Round(time.Second))
-	put(b.t, b.q, j.key, j.payload, o)
+	add(b.t, b.q, o)
 	if old := b.under(j.key, "scheduled"); old != nil {
 		b.drop(old)
 	}

@@ -100,13 +100,13 @@ func FuzzPayload(f *testing.F) {
 			must(t, task.Finish(ctx))
 		}
 		mine := []byte(first)
-		must(t, q.Put(ctx, "key", mine, nil))
+		sure(q.Add(ctx, worqr.TaskSpec{Key: "key", Payload: mine}))(t)
 		clear(mine) // the buffer may be reused now
 		must(t, start("put", first)[0].Fail(ctx, errors.New("no")))
 		same("failed under a key", failedPayloads(t, q), first)
 		sure(q.DeleteAllFailed(ctx))(t)
-		must(t, q.EnqueueUnique(ctx, []byte(first)))
-		if err := q.EnqueueUnique(ctx, []byte(first)); !is_(err, worqr.ErrDuplicate) {
+		sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte(first), Unique: true}))(t)
+		if _, err := q.Add(ctx, worqr.TaskSpec{Payload: []byte(first), Unique: true}); !is_(err, worqr.ErrDuplicate) {
 			t.Fatalf("an equal one: %v", err)
 		}
 		must(t, start("unique", first)[0].Finish(ctx))

@@ -64,7 +64,7 @@ var (
 	panics         = peertest.Panics
 	parallel       = redistest.Parallel
 	payloads       = peertest.Payloads
-	put            = peertest.Put
+	add            = peertest.Add
 	receiveClosed  = peertest.ReceiveClosed
 	run            = peertest.Run
 	scheduled      = peertest.Scheduled
@@ -86,6 +86,12 @@ var (
 )
 
 func length[T any](all iter.Seq2[T, error]) (n int, err error) { return peertest.Length(all) }
+
+// named returns a task with a key, which may be "", and a payload.
+func named(key, payload string, t worqr.TaskSpec) worqr.TaskSpec {
+	t.Key, t.Payload = key, []byte(payload)
+	return t
+}
 
 func sure[T any](v T, err error) func(testing.TB) T { return redistest.Sure(v, err) }
 

@@ -105,7 +105,7 @@ func TestHostileCancels(t *testing.T) {
 			q := p.Queue("q")
 			starts, causes := held(t, p, "q", &worqr.HandleOptions{Concurrency: 3})
 			enqueue(t, q, "a")
-			put(t, q, "key", "b", nil)
+			add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("b")})
 			receive(t, starts, 2)
 			for _, name := range []string{sha("a"), "k:key", sha("c")} {
 				redistest.Do(t, c, "ZADD", "p:canceled:{q}", token, name)
@@ -178,13 +178,13 @@ func TestHostileEntries(t *testing.T) {
 				continue // its crash count would fail it, correctly
 			}
 			key := fmt.Sprint(field, i)
-			put(t, q, key, key, nil)
+			add(t, q, worqr.TaskSpec{Key: key, Payload: []byte(key)})
 			redistest.Do(t, c, "HSET", prefix+":keyed:{q}:k:"+key, field, r)
 			if want[key] = 0; field == "retries" {
 				want[key] = counts[r]
 			}
 			if i%2 == 0 { // again, over the rubbish
-				put(t, q, key, key, &worqr.PutOptions{Reschedule: worqr.RescheduleIfEarlier, KeepCounts: true})
+				add(t, q, worqr.TaskSpec{Key: key, Payload: []byte(key), Reschedule: worqr.RescheduleIfEarlier, KeepCounts: true})
 			}
 		}
 	}
@@ -229,9 +229,9 @@ func TestHostileRunning(t *testing.T) {
 				if counted := strings.TrimSpace(r); counted == "7" {
 					continue // a valid count
 				}
-				put(t, q, "key", "a", nil)
+				add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("a")})
 				task := take(t, q)
-				put(t, q, "key", "b", nil)
+				add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("b")})
 				redistest.Do(t, c, "HSET", prefix+":keyed:{q}:k:key", field, r)
 				if err := end(task); err != nil {
 					t.Fatalf("%s with %s %.20q: %v", verb, field, r, err)
@@ -359,7 +359,7 @@ func TestHostileKeep(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
 	_, q := openQueueAt(t, server.URL(), worqr.Options{Prefix: "p"})
-	put(t, q, "k", "a", &worqr.PutOptions{At: time.Now().Add(time.Hour), Properties: worqr.Properties{KeepResult: time.Minute}})
+	add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("a"), At: time.Now().Add(time.Hour), KeepResult: time.Minute})
 	redistest.Do(t, c, "HSET", "p:keyed:{q}:k:k", "card", "40000000001")
 	ctx, end := context.WithTimeout(t.Context(), 2*time.Second)
 	defer end()
@@ -371,7 +371,7 @@ func TestHostileKeep(t *testing.T) {
 	}
 }
 
-// If the clock of Redis was set back, the ids of added tasks are ahead of it. A Put that keeps such
+// If the clock of Redis was set back, the ids of added tasks are ahead of it. An Add that keeps such
 // a task's time doesn't delay it.
 func TestAddedAheadOfTheClock(t *testing.T) {
 	is := parallel(t)
@@ -379,7 +379,7 @@ func TestAddedAheadOfTheClock(t *testing.T) {
 	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
 	redistest.Do(t, c, "XADD", prefix+":added:{q}", fmt.Sprintf("%d-5", time.Now().Add(time.Hour).UnixMilli()), "0123456789abc0", "a")
 	key := added(t, q, "b")[0]
-	put(t, q, key, "c", &worqr.PutOptions{Reschedule: worqr.RescheduleNever})
+	add(t, q, worqr.TaskSpec{Key: key, Payload: []byte("c"), Reschedule: worqr.RescheduleNever})
 	for task := range each(t, q.Scheduled(t.Context())) {
 		is.Equal(task.Key, key)
 		is.True(time.Until(task.DueAt) < time.Minute)

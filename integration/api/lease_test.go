@@ -22,7 +22,7 @@ func TestLongJob(t *testing.T) {
 		peers = append(peers, p)
 	}
 	q := peers[0].Queue("q")
-	put(t, q, "key", "keyed", nil)
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("keyed")})
 	enqueue(t, q, "list")
 	receive(t, started, 2)
 	time.Sleep(3 * time.Second) // several leases, in which nothing must happen

@@ -79,7 +79,9 @@ func TestTooLarge(t *testing.T) {
 	canary := strings.Repeat("canary", 2)
 	long := strings.Repeat("canary", 200)
 	once := func(nonce, payload string) error { return failure(q.EnqueueOnce(ctx, nonce, []byte(payload))) }
-	at := func(payload string) error { return failure(q.EnqueueAt(ctx, time.Now(), []byte(payload))) }
+	at := func(payload string) error {
+		return failure(q.Add(ctx, worqr.TaskSpec{Payload: []byte(payload), At: time.Now()}))
+	}
 	remove := func(key string) error { return failure(q.RemoveKey(ctx, key)) }
 	cancelKey := func(key string) error { return failure(q.CancelKey(ctx, key)) }
 	requeue := func(ids ...string) error { return failure(q.RequeueFailed(ctx, ids...)) }
@@ -88,16 +90,15 @@ func TestTooLarge(t *testing.T) {
 		kind                error // ErrInvalid if nil
 		size, allowed, verb string
 	}{
-		"payload":            {err: q.Enqueue(ctx, []byte("a"), []byte(canary)), size: "payload 2 of 2 has 12 bytes", allowed: "the limit is 10", verb: `enqueue on "q"`},
+		"payload":            {err: q.Enqueue(ctx, []byte("a"), []byte(canary)), size: "payload 2 of 2: ", allowed: "the limit is 10", verb: `enqueue on "q"`},
 		"payload, once":      {err: once("nonce", canary), size: "the payload has 12 bytes", allowed: "the limit is 10", verb: `enqueue once on "q"`},
-		"payload, unique":    {err: q.EnqueueUnique(ctx, []byte(canary)), size: "the payload has 12 bytes", allowed: "the limit is 10", verb: `enqueue unique on "q"`},
-		"payload, at a time": {err: at(canary), size: "the payload has 12 bytes", allowed: "the limit is 10", verb: `enqueue at a time on "q"`},
-		"payload, put":       {err: q.Put(ctx, "key", []byte(canary), nil), size: "the payload has 12 bytes", allowed: "the limit is 10", verb: `put on "q"`},
-		"payload, JSON":      {err: worqr.EnqueueJSON(ctx, q, canary), size: "the payload has 14 bytes", allowed: "the limit is 10", verb: `enqueue on "q"`},
+		"payload, unique":    {err: failure(q.Add(ctx, worqr.TaskSpec{Payload: []byte(canary), Unique: true})), size: "the payload has 12 bytes", allowed: "the limit is 10", verb: `add on "q"`},
+		"payload, at a time": {err: at(canary), size: "the payload has 12 bytes", allowed: "the limit is 10", verb: `add on "q"`},
+		"payload, put":       {err: failure(q.Add(ctx, worqr.TaskSpec{Key: "key", Payload: []byte(canary)})), size: "the payload has 12 bytes", allowed: "the limit is 10", verb: `add on "q"`},
 		"batch":              {err: q.Enqueue(ctx, make([][]byte, worqr.MaxBatchSize+1)...), size: "5001 payloads", allowed: "the limit is 5000", verb: `enqueue on "q"`},
 		"ids":                {err: requeue(make([]string, 100_001)...), size: "100001 ids", allowed: "the limit is 100000", verb: `requeue failed tasks on "q"`},
 		"nonce":              {err: once(long, "a"), size: "1200 bytes", allowed: "the limit is 1024", verb: `enqueue once on "q"`},
-		"key":                {err: q.Put(ctx, long, []byte("a"), nil), size: "1200 bytes", allowed: "the limit is 1024", verb: `put on "q"`},
+		"key":                {err: failure(q.Add(ctx, worqr.TaskSpec{Key: long, Payload: []byte("a")})), size: "1200 bytes", allowed: "the limit is 1024", verb: `add on "q"`},
 		"key to remove":      {err: remove(long), size: "1200 bytes", allowed: "the limit is 1024", verb: `remove on "q"`},
 		"key to cancel":      {err: cancelKey(long), size: "1200 bytes", allowed: "the limit is 1024", verb: `cancel on "q"`},
 		"name":               {err: p.Queue(strings.Repeat("n", 256)).Enqueue(ctx, []byte("a")), kind: worqr.ErrBadName, size: "256 bytes", allowed: "the limit is 255", verb: "enqueue on"},
@@ -121,7 +122,7 @@ func TestTooLarge(t *testing.T) {
 	// The limits themselves are allowed.
 	is.NoErr(q.Enqueue(ctx, []byte(canary[:10])))
 	is.NoErr(once(long[:1024], "a"))
-	is.NoErr(q.Put(ctx, long[:1024], []byte("a"), nil))
+	sure(q.Add(ctx, worqr.TaskSpec{Key: long[:1024], Payload: []byte("a")}))(t)
 	// The limit doesn't apply to what other peers enqueue: it's run and canceled.
 	enqueue(t, open(t, worqr.Options{Prefix: prefix}).Queue("q"), canary)
 	is.Equal(cancel(t, q, canary).Removed, 1)

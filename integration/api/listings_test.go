@@ -42,7 +42,7 @@ func readOuts(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]fun
 		"Workers":   func() (int, error) { return length(p.Workers(ctx)) },
 		"Queues":    func() (int, error) { return length(p.Queues(ctx)) },
 		"Explain": func() (int, error) {
-			e, err := q.Explain(ctx, []byte("0"))
+			e, err := q.Explain(ctx, worqr.Query{Payload: []byte("0")})
 			if err != nil {
 				return 0, err
 			}
@@ -168,13 +168,13 @@ func TestListingsOfLargePayloads(t *testing.T) {
 func TestStoppedKeyIsDueNow(t *testing.T) {
 	is := parallel(t)
 	q := working(t, open(t, worqr.Options{Prefix: redistest.Prefix(t)}), "q")
-	put(t, q, "key", "x", nil)
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("x")})
 	before := time.Now().Add(-time.Second)
 	is.NoErr(take(t, q).Stop(t.Context()))
 	for s := range each(t, q.Scheduled(t.Context())) {
 		is.True(s.DueAt.After(before))
 	}
-	e := sure(q.ExplainKey(t.Context(), "key"))(t)
+	e := sure(q.Explain(t.Context(), worqr.Query{Key: "key"}))(t)
 	is.Equal(len(e.Copies), 1)
 	is.True(e.Copies[0].DueAt.After(before))
 }
@@ -204,7 +204,7 @@ func TestPages(t *testing.T) {
 	sure(q.StartTasks(ctx, many))(t)
 	conn := redistest.Conn(t)
 	for i := range many {
-		put(t, q, fmt.Sprint(i), "scheduled", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+		add(t, q, worqr.TaskSpec{Key: fmt.Sprint(i), Payload: []byte("scheduled"), At: time.Now().Add(time.Hour)})
 	}
 	for i := range names {
 		is.NoErr(conn.Send("SADD", prefix+":registry", fmt.Sprintf("q%d", i)))

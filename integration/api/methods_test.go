@@ -18,7 +18,7 @@ import (
 // arguments are the arguments for calls of methods, by type.
 var arguments = []any{
 	"x", []byte("x"), 3, time.Now(), time.Duration(0), error(io.EOF),
-	worqr.Interval(time.Hour), (*worqr.EveryOptions)(nil), (*worqr.PutOptions)(nil), (*worqr.Properties)(nil), []worqr.TaskSpec{{Payload: []byte("x")}}, (*inspect.CheckOptions)(nil), (*worqr.HandleOptions)(nil),
+	worqr.Interval(time.Hour), (*worqr.EveryOptions)(nil), worqr.TaskSpec{Payload: []byte("x")}, worqr.Query{Payload: []byte("x")}, (*inspect.CheckOptions)(nil), (*worqr.HandleOptions)(nil),
 	worqr.Handler(func(context.Context, *worqr.Task) error { return nil }),
 	func(h worqr.Handler) worqr.Handler { return h },
 	worqr.BatchHandler(func(context.Context, []*worqr.Task) []error { return nil }), (*worqr.BatchOptions)(nil),

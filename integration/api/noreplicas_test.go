@@ -38,7 +38,7 @@ func TestNoReplicasForAWhile(t *testing.T) {
 		done <- err
 	}()
 	go func() {
-		_, err := q.EnqueueAt(context.Background(), time.Now().Add(time.Hour), []byte("d"))
+		_, err := q.Add(context.Background(), worqr.TaskSpec{Payload: []byte("d"), At: time.Now().Add(time.Hour)})
 		done <- err
 	}()
 	go func() { done <- task.Finish(context.Background()) }()

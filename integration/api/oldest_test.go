@@ -34,11 +34,11 @@ func TestOldest(t *testing.T) {
 	is.NoErr(q.Delete(ctx))
 	is.Equal(oldest(), time.Duration(0))
 
-	put(t, q, "key", "c", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("c"), At: time.Now().Add(time.Hour)})
 	is.Equal(oldest(), time.Duration(0)) // it isn't due
-	sure(q.Add(ctx, []byte("d"), nil))(t)
+	sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("d")}))(t)
 	eventually(t, "it has waited", func() bool { return oldest() > 0 })
 	is.True(oldest() < time.Minute)
-	put(t, q, "key", "c", &worqr.PutOptions{At: time.Now().Add(-time.Hour)})
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("c"), At: time.Now().Add(-time.Hour)})
 	is.True(oldest() > 59*time.Minute)
 }

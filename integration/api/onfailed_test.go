@@ -44,7 +44,7 @@ func TestOnFailed(t *testing.T) {
 		OnFailedOptions: &worqr.HandleOptions{Backoff: atOnce},
 	})
 	stop := run(t, p)
-	put(t, q, "key", "a", nil)
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("a")})
 	all := receive(t, got, 3)
 	for i, g := range all {
 		is.Equal(g.retries, i)
@@ -100,7 +100,7 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	a := serve(true)
 	stop := run(t, a)
 	q := a.Queue("q")
-	put(t, q, "key", "a", nil)
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("a")})
 	is.Equal(receive(t, started, 1), []told{{"a", 0}})
 	is.Equal(failed(t, q), nil) // it's running
 	n := sure(q.DeleteAllFailed(ctx))(t)
@@ -117,7 +117,7 @@ func TestOnFailedAtLeastOnce(t *testing.T) {
 	f := failed(t, q)[0]
 	is.Equal(f.Error, "no") // the error of the task, not that of OnFailed
 	is.Equal(f.Key, "key")
-	put(t, q, "key", "b", nil) // the next one runs, and the first doesn't run again
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("b")}) // the next one runs, and the first doesn't run again
 	is.Equal(receive(t, started, 1), []told{{"b", 0}})
 	eventually(t, "OnFailed has given up on both", func() bool { return len(failed(t, q)) == 2 })
 	is.Equal(len(started), 0)

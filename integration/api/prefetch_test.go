@@ -182,14 +182,14 @@ func TestInnocentKeyHeldAhead(t *testing.T) {
 	idle(t, q, 1)
 	must(t, q.Pause(t.Context()))
 	past := time.Now().Add(-time.Hour)
-	must(t, q.Put(t.Context(), "killer", []byte("killer"), &worqr.PutOptions{At: past}))
-	must(t, q.Put(t.Context(), "innocent", []byte("innocent"), &worqr.PutOptions{At: past.Add(time.Minute)}))
+	sure(q.Add(t.Context(), worqr.TaskSpec{Key: "killer", Payload: []byte("killer"), At: past}))(t)
+	sure(q.Add(t.Context(), worqr.TaskSpec{Key: "innocent", Payload: []byte("innocent"), At: past.Add(time.Minute)}))(t)
 	must(t, q.Resume(t.Context()))
 	for i := range 4 { // two killers in turn; each time the worker dies
 		receive(t, started, 1)
 		time.Sleep(100 * time.Millisecond) // time to prefetch something
 		if i == 2 {
-			must(t, q.Put(t.Context(), "another", []byte("killer"), &worqr.PutOptions{At: time.UnixMilli(1)})) // in front
+			sure(q.Add(t.Context(), worqr.TaskSpec{Key: "another", Payload: []byte("killer"), At: time.UnixMilli(1)}))(t) // in front
 		}
 		sure(admin.FailWorker(t.Context(), p.WorkerID()))(t)
 	}

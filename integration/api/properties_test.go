@@ -23,10 +23,10 @@ func TestExpires(t *testing.T) {
 	ctx := t.Context()
 	p := open(t, worqr.Options{})
 	q := working(t, p, "q")
-	over := worqr.Properties{Expires: time.Now().Add(-time.Hour), Headers: map[string]string{"a": "b"}}
-	added := sure(q.Add(ctx, []byte("added"), &over))(t)
-	must(t, q.Put(ctx, "put", []byte("put"), &worqr.PutOptions{Properties: over}))
-	still := sure(q.Add(ctx, []byte("still"), &worqr.Properties{Expires: time.Now().Add(time.Hour)}))(t)
+	over := worqr.TaskSpec{Expires: time.Now().Add(-time.Hour), Headers: map[string]string{"a": "b"}}
+	added := add(t, q, named("", "added", over))
+	add(t, q, named("put", "put", over))
+	still := sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("still"), Expires: time.Now().Add(time.Hour)}))(t)[0]
 	task := take(t, q)
 	is.Equal(task.Key, still)
 	must(t, task.Finish(ctx))
@@ -51,7 +51,7 @@ func TestExpiredLog(t *testing.T) {
 	const many = 300
 	began := time.Now()
 	for range many {
-		sure(q.Add(t.Context(), []byte("x"), &worqr.Properties{Expires: time.Now().Add(-time.Hour)}))(t)
+		sure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte("x"), Expires: time.Now().Add(-time.Hour)}))(t)
 	}
 	q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
 	stop := run(t, p)
@@ -89,12 +89,12 @@ func TestOwnLimits(t *testing.T) {
 		return fmt.Errorf("attempt %d failed%s", task.Attempt, strings.Repeat("!", 2000))
 	}, &worqr.HandleOptions{MaxRetries: 1, Backoff: atOnce, Concurrency: 1})
 	stop := run(t, p)
-	add := func(payload string, props worqr.Properties) { sure(q.Add(ctx, []byte(payload), &props))(t) }
-	add("none", worqr.Properties{MaxRetries: -1})
-	add("three", worqr.Properties{MaxRetries: 2})
-	add("slow", worqr.Properties{Timeout: 20 * time.Millisecond, MaxRetries: -1})
-	must(t, q.Put(ctx, "k", []byte("put"), &worqr.PutOptions{Properties: worqr.Properties{MaxRetries: -1}}))
-	add("its queue's", worqr.Properties{})
+	add := func(payload string, of worqr.TaskSpec) { add(t, q, named("", payload, of)) }
+	add("none", worqr.TaskSpec{MaxRetries: -1})
+	add("three", worqr.TaskSpec{MaxRetries: 2})
+	add("slow", worqr.TaskSpec{Timeout: 20 * time.Millisecond, MaxRetries: -1})
+	sure(q.Add(ctx, worqr.TaskSpec{Key: "k", Payload: []byte("put"), MaxRetries: -1}))(t)
+	add("its queue's", worqr.TaskSpec{})
 	eventually(t, "all have failed", func() bool { return len(failed(t, q)) == 5 })
 	stop()
 	close(runs)
@@ -121,13 +121,13 @@ func TestRunningAttempts(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix})
-	put(t, p.Queue("q"), "key", "put", nil)
+	add(t, p.Queue("q"), worqr.TaskSpec{Key: "key", Payload: []byte("put")})
 	victim := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	must(t, take(t, working(t, victim, "q")).Retry(ctx, 0))
 	takes(t, victim.Queue("q"), 1)
 	failWorker(t, p, victim.WorkerID(), 1)
 	q := working(t, p, "q")
-	sure(q.Add(ctx, []byte("added"), nil))(t)
+	sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("added")}))(t)
 	enqueue(t, q, "plain")
 	tasks := map[string]*worqr.Task{}
 	for _, task := range takes(t, q, 3) {
@@ -166,47 +166,97 @@ func TestLastError(t *testing.T) {
 	is.Equal(scheduled(t, q)[0].LastError, "no")
 }
 
-// A repetition with the same Once adds nothing and returns the first key: with Add, with a time and
-// with Put.
+// A repetition with the same Once adds nothing and returns the first key: with a time and
+// with a key, too.
 func TestOnce(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
 	var traced atomic.Int64
 	_, q := openQueue(t, worqr.Options{Trace: &worqrtrace.Trace{Enqueued: func(t worqrtrace.Queue) { traced.Add(int64(t.Tasks)) }}})
-	once := func(id string) *worqr.Properties { return &worqr.Properties{Once: id, OnceFor: time.Hour} }
 	at := time.Now().Add(time.Hour)
-	key := sure(q.Add(ctx, []byte("a"), once("1")))(t)
-	is.Equal(sure(q.Add(ctx, []byte("b"), once("1")))(t), key)
-	is.Equal(sure(q.AddAt(ctx, at, []byte("b"), once("1")))(t), key)
+	once := func(id, key, payload string) worqr.TaskSpec {
+		return worqr.TaskSpec{Once: id, OnceFor: time.Hour, Key: key, Payload: []byte(payload)}
+	}
+	timed := func(id, key, payload string) worqr.TaskSpec {
+		task := once(id, key, payload)
+		task.At = at
+		return task
+	}
+	key := add(t, q, once("1", "", "a"))
+	is.Equal(add(t, q, once("1", "", "b")), key)
+	is.Equal(add(t, q, timed("1", "", "b")), key)
 	var other *worqr.OnceError
-	err := q.Put(ctx, "k", []byte("b"), &worqr.PutOptions{Properties: *once("1")})
+	_, err := q.Add(ctx, once("1", "k", "b"))
 	is.True(errors.As(err, &other))
 	is.Equal(other.Key, key)
 	is.True(!strings.Contains(fmt.Sprintf("%v %+v %#v", err, other, other), key))
 	is.Equal(waiting(t, q), []string{"a"})
 
-	late := sure(q.AddAt(ctx, at, []byte("c"), once("2")))(t)
+	late := add(t, q, timed("2", "", "c"))
 	is.True(late != key)
-	is.Equal(sure(q.Add(ctx, []byte("d"), once("2")))(t), late)
-	is.Equal(sure(q.AddAt(ctx, at, []byte("d"), once("2")))(t), late)
+	is.Equal(add(t, q, once("2", "", "d")), late)
+	is.Equal(add(t, q, timed("2", "", "d")), late)
 
-	must(t, q.Put(ctx, "k", []byte("e"), &worqr.PutOptions{At: at, Properties: *once("3")}))
-	must(t, q.Put(ctx, "k", []byte("f"), &worqr.PutOptions{At: at, Properties: *once("3")}))
-	is.Equal(sure(q.Add(ctx, []byte("g"), once("3")))(t), "k")
-	is.True(errors.As(q.Put(ctx, "l", []byte("f"), &worqr.PutOptions{Properties: *once("3")}), &other))
+	add(t, q, timed("3", "k", "e"))
+	add(t, q, timed("3", "k", "f"))
+	is.Equal(add(t, q, once("3", "", "g")), "k")
+	is.True(errors.As(failure(q.Add(ctx, once("3", "l", "f"))), &other))
 	is.Equal(other.Key, "k")
 	is.Equal(sorted(waiting(t, q)), []string{"a", "c", "e"})
 	eventually(t, "three are traced", func() bool { return traced.Load() == 3 })
 
 	is.True(sure(q.RemoveKey(ctx, key))(t)) // even when the task is gone
-	is.Equal(sure(q.Add(ctx, []byte("h"), once("1")))(t), key)
-	brief := &worqr.Properties{Once: "4", OnceFor: time.Millisecond}
-	is.True(sure(q.Add(ctx, []byte("i"), brief))(t) != "")
+	is.Equal(add(t, q, once("1", "", "h")), key)
+	brief := worqr.TaskSpec{Payload: []byte("i"), Once: "4", OnceFor: time.Millisecond}
+	is.True(add(t, q, brief) != "")
 	eventually(t, "it may be added again", func() bool {
 		before := sure(q.Len(ctx))(t)
-		sure(q.Add(ctx, []byte("i"), brief))(t)
+		add(t, q, brief)
 		return sure(q.Len(ctx))(t) > before
 	})
+}
+
+// A unique task can have a time, Once and properties, and keeps them until it's gone.
+func TestUniqueProperties(t *testing.T) {
+	is := parallel(t)
+	ctx := t.Context()
+	q := working(t, open(t, worqr.Options{}), "q")
+	later := worqr.TaskSpec{Payload: []byte("u"), Unique: true, At: time.Now().Add(time.Hour), Headers: map[string]string{"a": "b"}, Once: "o"}
+	for range 2 { // the second call finds the first one's task, not a duplicate
+		is.Equal(sure(q.Add(ctx, later))(t), []string{""})
+	}
+	now := later
+	now.At, now.Once = time.Time{}, ""
+	is.True(is_(failure(q.Add(ctx, now)), worqr.ErrDuplicate))
+	is.Equal(len(scheduled(t, q)), 1)
+	is.True(near(scheduled(t, q)[0].DueAt, later.At))
+	is.Equal(scheduled(t, q)[0].Headers, later.Headers)
+	var other *worqr.OnceError
+	is.True(errors.As(failure(q.Add(ctx, worqr.TaskSpec{Key: "k", Once: "o"})), &other))
+	is.Equal(other.Key, "")
+	add(t, q, worqr.TaskSpec{Key: "k", Once: "of k", At: later.At})
+	later.Once = "of k"
+	is.Equal(add(t, q, later), "k")
+	is.Equal(cancel(t, q, "u").Removed, 1)
+
+	add(t, q, now)
+	for _, end := range []func(*worqr.Task) error{
+		func(task *worqr.Task) error { return task.Retry(ctx, 0) },
+		func(task *worqr.Task) error { return task.Stop(ctx) },
+		func(task *worqr.Task) error {
+			is.True(is_(failure(q.Add(ctx, now)), worqr.ErrDuplicate))
+			return task.Fail(ctx, errors.New("no"))
+		},
+		func(task *worqr.Task) error { return task.Finish(ctx) },
+	} {
+		task := take(t, q)
+		is.Equal(task.Key, "")
+		is.Equal(task.Headers, now.Headers)
+		is.NoErr(end(task))
+		sure(q.RequeueAllFailed(ctx))(t)
+	}
+	noTask(t, q)
+	add(t, q, now)
 }
 
 // Neither headers nor keys are printed or logged.
@@ -215,17 +265,16 @@ func TestPropertiesAreSecret(t *testing.T) {
 	ctx := t.Context()
 	p := open(t, worqr.Options{})
 	q := working(t, p, "q")
-	props := worqr.Properties{Headers: map[string]string{canary: canary}, Once: canary}
-	sure(q.Add(ctx, []byte(canary), &props))(t)
-	must(t, q.Put(ctx, canary, []byte(canary), &worqr.PutOptions{At: time.Now().Add(time.Hour), Properties: worqr.Properties{Headers: props.Headers}}))
+	props := worqr.TaskSpec{Payload: []byte(canary), Headers: map[string]string{canary: canary}, Once: canary}
+	add(t, q, props)
+	sure(q.Add(ctx, worqr.TaskSpec{Key: canary, Payload: []byte(canary), At: time.Now().Add(time.Hour), Headers: props.Headers}))(t)
 	listed, err := first(q.Added(ctx))
 	is.NoErr(err)
 	task := take(t, q)
 	running, err := first(q.Running(ctx))
 	is.NoErr(err)
 	must(t, task.Fail(ctx, errors.New("no")))
-	for _, v := range []any{props, &props, listed, *task, task, running, scheduled(t, q)[0], failed(t, q)[0],
-		worqr.TaskSpec{Payload: []byte(canary), Properties: props}, worqr.PutOptions{Properties: props}} {
+	for _, v := range []any{props, &props, []worqr.TaskSpec{props}, listed, *task, task, running, scheduled(t, q)[0], failed(t, q)[0]} {
 		for _, verb := range []string{"%v", "%+v", "%#v", "%s"} {
 			if text := fmt.Sprintf(verb, v); strings.Contains(text, canary) || text == "" {
 				t.Errorf("%T with %s: %s", v, verb, text)
@@ -234,29 +283,34 @@ func TestPropertiesAreSecret(t *testing.T) {
 	}
 }
 
-// ExplainHeader finds tasks by a header, wherever they are.
-func TestExplainHeader(t *testing.T) {
+// Explain finds tasks by a header, wherever they are. A unique task has no key.
+func TestExplainByHeader(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
 	p := open(t, worqr.Options{})
 	q := working(t, p, "q")
-	of := func(id string) *worqr.Properties {
-		return &worqr.Properties{Headers: map[string]string{"order": id, "other": "x"}}
+	of := func(id, payload string) worqr.TaskSpec {
+		return worqr.TaskSpec{Payload: []byte(payload), Headers: map[string]string{"order": id, "other": "x"}}
 	}
-	gone := sure(q.Add(ctx, []byte("f"), of("7")))(t)
+	gone := add(t, q, of("7", "f"))
 	must(t, take(t, q).Fail(ctx, errors.New("no")))
-	runs := sure(q.Add(ctx, []byte("a"), of("7")))(t)
+	runs := add(t, q, of("7", "a"))
 	takes(t, q, 1)
-	waits := sure(q.Add(ctx, []byte("a"), of("7")))(t)
-	later := sure(q.AddAt(ctx, time.Now().Add(time.Hour), []byte("a"), of("7")))(t)
-	sure(q.Add(ctx, []byte("a"), of("8")))(t)
-	e := sure(q.ExplainHeader(ctx, "order", "7"))(t)
+	waits := add(t, q, of("7", "a"))
+	hour := of("7", "a")
+	hour.At = time.Now().Add(time.Hour)
+	later := add(t, q, hour)
+	add(t, q, of("8", "a"))
+	unique := of("7", "u")
+	unique.Unique = true
+	is.Equal(add(t, q, unique), "")
+	e := sure(q.Explain(ctx, worqr.Query{Header: "order", Value: "7"}))(t)
 	found := map[string]inspect.CopyState{}
 	for _, c := range e.Copies {
 		found[c.Key] = c.State
 	}
-	is.Equal(found, map[string]inspect.CopyState{gone: inspect.CopyFailed, runs: inspect.CopyRunning, waits: inspect.CopyWaiting, later: inspect.CopyScheduled})
-	is.Equal(len(sure(q.ExplainHeader(ctx, "order", "9"))(t).Copies), 0)
-	is.Equal(len(sure(q.ExplainHeader(ctx, "none", ""))(t).Copies), 0)
-	is.True(is_(failure(q.ExplainHeader(ctx, "", "x")), worqr.ErrInvalid))
+	is.Equal(found, map[string]inspect.CopyState{"": inspect.CopyScheduled, gone: inspect.CopyFailed, runs: inspect.CopyRunning, waits: inspect.CopyWaiting, later: inspect.CopyScheduled})
+	is.Equal(len(sure(q.Explain(ctx, worqr.Query{Header: "order", Value: "9"}))(t).Copies), 0)
+	is.Equal(len(sure(q.Explain(ctx, worqr.Query{Header: "none", Value: ""}))(t).Copies), 0)
+	is.True(is_(failure(q.Explain(ctx, worqr.Query{Header: "", Value: "x"})), worqr.ErrInvalid))
 }

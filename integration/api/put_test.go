@@ -8,34 +8,34 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// A Put replaces the task that waits under its key, or keeps what the options say.
+// Add replaces the task that waits under its key, or keeps what it is told to.
 func TestPut(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
 	at := func(hours int) time.Time { return now.Add(time.Duration(hours) * time.Hour).Truncate(time.Millisecond) }
 	for name, c := range map[string]struct {
-		opts    *worqr.PutOptions
+		opts    worqr.TaskSpec
 		payload string
 		hour    int // when it's due, from now
 		retries int
 	}{
-		"no options":               {nil, "new", 0, 0},
-		"a time":                   {&worqr.PutOptions{At: at(9)}, "new", 9, 0},
-		"keep the payload":         {&worqr.PutOptions{At: at(9), KeepPayload: true}, "old", 9, 1},
-		"keep the counts":          {&worqr.PutOptions{At: at(9), KeepCounts: true}, "new", 9, 1},
-		"keep the time":            {&worqr.PutOptions{At: at(9), Reschedule: worqr.RescheduleNever}, "new", 5, 0},
-		"if earlier, and it is":    {&worqr.PutOptions{At: at(2), Reschedule: worqr.RescheduleIfEarlier}, "new", 2, 0},
-		"if earlier, and it isn't": {&worqr.PutOptions{At: at(9), Reschedule: worqr.RescheduleIfEarlier}, "new", 5, 0},
-		"if later, and it is":      {&worqr.PutOptions{At: at(9), Reschedule: worqr.RescheduleIfLater}, "new", 9, 0},
-		"if later, and it isn't":   {&worqr.PutOptions{At: at(2), Reschedule: worqr.RescheduleIfLater}, "new", 5, 0},
-		"keep all":                 {&worqr.PutOptions{At: at(9), KeepPayload: true, Reschedule: worqr.RescheduleNever}, "old", 5, 1},
+		"no options":               {worqr.TaskSpec{}, "new", 0, 0},
+		"a time":                   {worqr.TaskSpec{At: at(9)}, "new", 9, 0},
+		"keep the payload":         {worqr.TaskSpec{At: at(9), KeepPayload: true}, "old", 9, 1},
+		"keep the counts":          {worqr.TaskSpec{At: at(9), KeepCounts: true}, "new", 9, 1},
+		"keep the time":            {worqr.TaskSpec{At: at(9), Reschedule: worqr.RescheduleNever}, "new", 5, 0},
+		"if earlier, and it is":    {worqr.TaskSpec{At: at(2), Reschedule: worqr.RescheduleIfEarlier}, "new", 2, 0},
+		"if earlier, and it isn't": {worqr.TaskSpec{At: at(9), Reschedule: worqr.RescheduleIfEarlier}, "new", 5, 0},
+		"if later, and it is":      {worqr.TaskSpec{At: at(9), Reschedule: worqr.RescheduleIfLater}, "new", 9, 0},
+		"if later, and it isn't":   {worqr.TaskSpec{At: at(2), Reschedule: worqr.RescheduleIfLater}, "new", 5, 0},
+		"keep all":                 {worqr.TaskSpec{At: at(9), KeepPayload: true, Reschedule: worqr.RescheduleNever}, "old", 5, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
 			q := working(t, open(t, worqr.Options{}), "q")
-			put(t, q, "k", "old", nil)
+			add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("old")})
 			is.NoErr(take(t, q).Retry(t.Context(), time.Until(at(5))))
-			put(t, q, "k", "new", c.opts)
+			add(t, q, named("k", "new", c.opts))
 
 			all := scheduled(t, q)
 			is.Equal(len(all), 1)
@@ -59,10 +59,10 @@ func TestPutWhileRunning(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
 			q := working(t, open(t, worqr.Options{}), "q")
-			put(t, q, "k", "first", nil)
+			add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("first")})
 			first := take(t, q)
-			put(t, q, "k", "second", nil)
-			put(t, q, "k", "third", nil)
+			add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("second")})
+			add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("third")})
 			noTask(t, q)
 
 			is.NoErr(end(first))

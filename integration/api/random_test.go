@@ -89,8 +89,8 @@ type fleet struct {
 	queues []*worqr.Queue
 	held   map[string]*worqr.Task // by attempt id
 	log    []string
-	start  time.Time                   // of the test
-	wanted map[string]worqr.Properties // of added tasks, by key
+	start  time.Time                 // of the test
+	wanted map[string]worqr.TaskSpec // of added tasks, by key
 
 	// The current step.
 	i int // the peer
@@ -98,7 +98,7 @@ type fleet struct {
 }
 
 func newFleet(t *testing.T, choices rand.Source) *fleet {
-	f := &fleet{front: newFront(t), t: t, ctx: t.Context(), r: rand.New(choices), c: redistest.Conn(t), held: map[string]*worqr.Task{}, wanted: map[string]worqr.Properties{}}
+	f := &fleet{front: newFront(t), t: t, ctx: t.Context(), r: rand.New(choices), c: redistest.Conn(t), held: map[string]*worqr.Task{}, wanted: map[string]worqr.TaskSpec{}}
 	for range 3 {
 		p := f.open(t, redistest.Worker(t, redistest.URL(), f.prefix), worqr.Options{Lease: time.Hour, Drain: time.Second})
 		f.peers, f.queues = append(f.peers, p), append(f.queues, working(t, p, "q"))
@@ -287,7 +287,7 @@ func (f *fleet) enqueueUnique() {
 	p := f.payload()
 	f.note("enqueue unique %s", p)
 	_, there := f.view(false).Entry[store.UniqueEntry([]byte(p))]
-	err := f.q.EnqueueUnique(f.ctx, []byte(p))
+	_, err := f.q.Add(f.ctx, worqr.TaskSpec{Payload: []byte(p), Unique: true})
 	f.called("put", "payload", p)
 	f.check(is_(err, worqr.ErrDuplicate) == there && (err != nil) == there, "unique %s, there %v: %v", p, there, err)
 }
@@ -314,9 +314,13 @@ func (f *fleet) onces() map[string]bool {
 }
 
 func (f *fleet) enqueueAt() {
-	p := f.payload()
 	at, ms := f.at()
-	key := sure(f.q.EnqueueAt(f.ctx, at, []byte(p)))(f.t)
+	if at.IsZero() {
+		f.add()
+		return
+	}
+	p := f.payload()
+	key := sure(f.q.Add(f.ctx, worqr.TaskSpec{Payload: []byte(p), At: at}))(f.t)[0]
 	f.note("enqueue %s at %d: %s", p, ms, key)
 	f.called("put", "entry", "k:"+key, "payload", p, "at", ms, "when", "always", "keep", 0, "counts", 0)
 }
@@ -325,18 +329,18 @@ func (f *fleet) put() {
 	key, p := f.key(), f.payload()
 	if f.r.IntN(3) == 0 {
 		f.note("put %s %s", key, p)
-		must(f.t, f.q.Put(f.ctx, key, []byte(p), nil))
+		sure(f.q.Add(f.ctx, worqr.TaskSpec{Key: key, Payload: []byte(p)}))(f.t)
 		f.called("put", "entry", "k:"+key, "payload", p, "at", 0, "when", "always", "keep", 0, "counts", 0)
 		return
 	}
 	at, ms := f.at()
 	when := f.r.IntN(4)
-	o := &worqr.PutOptions{
-		At: at, KeepPayload: f.r.IntN(3) == 0, KeepCounts: f.r.IntN(2) == 0,
+	o := worqr.TaskSpec{
+		Key: key, Payload: []byte(p), At: at, KeepPayload: f.r.IntN(3) == 0, KeepCounts: f.r.IntN(2) == 0,
 		Reschedule: []worqr.Reschedule{worqr.RescheduleAlways, worqr.RescheduleNever, worqr.RescheduleIfLater, worqr.RescheduleIfEarlier}[when],
 	}
-	f.note("put %s %s at %d, %+v", key, p, ms, *o)
-	must(f.t, f.q.Put(f.ctx, key, []byte(p), o))
+	f.note("put %s %s at %d, %+v", key, p, ms, o)
+	sure(f.q.Add(f.ctx, o))(f.t)
 	one := map[bool]int{true: 1}
 	f.called("put", "entry", "k:"+key, "payload", p, "at", ms, "when", []string{"always", "never", "later", "earlier"}[when], "keep", one[o.KeepPayload], "counts", one[o.KeepCounts])
 }

@@ -44,7 +44,7 @@ func shorts(tasks []*worqr.Task) iter.Seq[string] {
 
 // properties returns random properties, and the card for them as docs/protocol.md describes it.
 // Most have only some.
-func (f *fleet) properties() (p worqr.Properties, card string) {
+func (f *fleet) properties() (p worqr.TaskSpec, card string) {
 	flags, numbers, rest := 0, "", ""
 	switch f.r.IntN(12) {
 	case 0:
@@ -68,14 +68,11 @@ func (f *fleet) properties() (p worqr.Properties, card string) {
 
 func (f *fleet) add() {
 	was, payload := f.view(false), f.some()
-	props, card := f.properties()
-	of := &props
-	if card == "0" && f.r.IntN(2) == 0 {
-		of = nil
-	}
-	key := sure(f.q.Add(f.ctx, []byte(payload), of))(f.t)
+	task, card := f.properties()
+	task.Payload = []byte(payload)
+	key := sure(f.q.Add(f.ctx, task))(f.t)
 	f.note("add %s with %s: %s", short(payload), card, key)
-	f.wereAdded(was, []string{key}, []worqr.TaskSpec{{Payload: []byte(payload), Properties: props}}, []string{card, payload})
+	f.wereAdded(was, key, []worqr.TaskSpec{task}, []string{card, payload})
 }
 
 func (f *fleet) addMany() {
@@ -84,10 +81,11 @@ func (f *fleet) addMany() {
 	var sent []string
 	for range 2 + f.r.IntN(2) {
 		payload := f.some()
-		props, card := f.properties()
-		tasks, sent = append(tasks, worqr.TaskSpec{Payload: []byte(payload), Properties: props}), append(sent, card, payload)
+		task, card := f.properties()
+		task.Payload = []byte(payload)
+		tasks, sent = append(tasks, task), append(sent, card, payload)
 	}
-	all := sure(f.q.AddMany(f.ctx, tasks))(f.t)
+	all := sure(f.q.Add(f.ctx, tasks...))(f.t)
 	f.note("add %d: %s", len(tasks), all)
 	f.wereAdded(was, all, tasks, sent)
 }
@@ -102,7 +100,7 @@ func (f *fleet) wereAdded(was *lane.Lane, all []string, tasks []worqr.TaskSpec, 
 	f.same("waited before", entriesOf(waiters[:min(len(was.Added), len(waiters))]), entriesOf(was.Waiters()))
 	var want, got []string
 	for i, key := range all {
-		f.wanted[key] = tasks[i].Properties
+		f.wanted[key] = tasks[i]
 		want = append(want, fmt.Sprintln("k:"+key, sent[2*i], sent[2*i+1]))
 	}
 	for _, w := range waiters[min(len(was.Added), len(waiters)):] {
@@ -166,7 +164,7 @@ func (f *fleet) anyKey() string {
 // has no card, since puts have none here.
 func (f *fleet) hasProperties(is *lane.Lane, task *worqr.Task) {
 	f.t.Helper()
-	var want worqr.Properties
+	var want worqr.TaskSpec
 	if is.Card(task.AttemptID) != "" {
 		want = f.wanted[task.Key]
 	}

@@ -2,6 +2,7 @@ package api
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"iter"
@@ -148,42 +149,47 @@ func recipeOnFailed(charges *worqr.Queue, handle worqr.Handler, alert func(ctx c
 	})
 }
 
-func recipeProperties(ctx context.Context, charges *worqr.Queue, order []byte, traceparent, requestID string) (string, error) {
-	key, err := charges.Add(ctx, order, &worqr.Properties{
+func recipeProperties(ctx context.Context, charges *worqr.Queue, order []byte, traceparent, requestID string) ([]string, error) {
+	keys, err := charges.Add(ctx, worqr.TaskSpec{
+		Payload:    order,
 		Headers:    map[string]string{"traceparent": traceparent},
 		Expires:    time.Now().Add(time.Hour), // afterwards it fails, as inspect.FailureExpired
 		MaxRetries: 3,
 		Once:       requestID, // repeating the call returns the first call's key
 	})
-	return key, err
+	return keys, err
 }
 
-func recipeMux(ctx context.Context, charges *worqr.Queue, charge, refund func(context.Context, money, *worqr.Task) error) (string, error) {
+func recipeMux(ctx context.Context, charges *worqr.Queue, charge, refund func(context.Context, money, *worqr.Task) error) ([]string, error) {
 	charges.Handle(worqr.Mux(map[string]worqr.Handler{
 		"charge": worqr.JSON(charge),
 		"refund": worqr.JSON(refund),
 	}), nil)
-	key, err := worqr.AddJSON(ctx, charges, money{"bob", 7}, &worqr.Properties{Headers: map[string]string{"type": "refund"}})
-	return key, err
+	payload, err := json.Marshal(money{"bob", 7})
+	if err != nil {
+		return nil, err
+	}
+	keys, err := charges.Add(ctx, worqr.TaskSpec{Payload: payload, Headers: map[string]string{"type": "refund"}})
+	return keys, err
 }
 
-func recipeDelay(ctx context.Context, mails *worqr.Queue, reminder []byte) (string, error) {
-	key, err := mails.EnqueueAt(ctx, time.Now().Add(24*time.Hour), reminder)
-	return key, err
+func recipeDelay(ctx context.Context, mails *worqr.Queue, reminder []byte) ([]string, error) {
+	keys, err := mails.Add(ctx, worqr.TaskSpec{Payload: reminder, At: time.Now().Add(24 * time.Hour)})
+	return keys, err
 }
 
 func recipeKey(ctx context.Context, indexes *worqr.Queue, page []byte) error {
-	err := indexes.Put(ctx, "customer-7", page, nil)
+	_, err := indexes.Add(ctx, worqr.TaskSpec{Key: "customer-7", Payload: page})
 	return err
 }
 
 func recipeDebounce(ctx context.Context, indexes *worqr.Queue, page []byte) error {
-	err := indexes.Put(ctx, "customer-7", page, &worqr.PutOptions{At: time.Now().Add(5 * time.Second), Reschedule: worqr.RescheduleNever})
+	_, err := indexes.Add(ctx, worqr.TaskSpec{Key: "customer-7", Payload: page, At: time.Now().Add(5 * time.Second), Reschedule: worqr.RescheduleNever})
 	return err
 }
 
 func recipeUnique(ctx context.Context, caches *worqr.Queue) error {
-	err := caches.EnqueueUnique(ctx, []byte("rebuild"))
+	_, err := caches.Add(ctx, worqr.TaskSpec{Payload: []byte("rebuild"), Unique: true})
 	if errors.Is(err, worqr.ErrDuplicate) {
 		err = nil // an equal task is waiting or running
 	}
@@ -207,11 +213,11 @@ func recipeCancel(ctx context.Context, reports *worqr.Queue) error {
 }
 
 func recipeResult(ctx context.Context, reports *worqr.Queue) ([]byte, error) {
-	key, err := reports.Add(ctx, []byte("november"), &worqr.Properties{KeepResult: time.Hour})
+	keys, err := reports.Add(ctx, worqr.TaskSpec{Payload: []byte("november"), KeepResult: time.Hour})
 	if err != nil {
 		return nil, err
 	}
-	result, err := reports.Wait(ctx, key) // or Result, which doesn't wait
+	result, err := reports.Wait(ctx, keys[0]) // or Result, which doesn't wait
 	if err != nil {
 		return nil, err
 	}
@@ -327,7 +333,7 @@ func TestDocsRecipes(t *testing.T) {
 	is.Equal(sure(recipeProperties(ctx, charges, []byte("7"), "00-1", "request 7"))(t), added)
 
 	mails := p.Queue("mails")
-	is.True(sure(mails.RemoveKey(ctx, sure(recipeDelay(ctx, mails, []byte("reminder")))(t)))(t))
+	is.True(sure(mails.RemoveKey(ctx, sure(recipeDelay(ctx, mails, []byte("reminder")))(t)[0]))(t))
 
 	indexes := p.Queue("indexes")
 	only := func() inspect.ScheduledTask {

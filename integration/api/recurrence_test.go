@@ -85,7 +85,7 @@ func TestRecurrence(t *testing.T) {
 	eventually(t, "it is planned", func() bool { return len(recurring(t, jobs)) == 1 })
 	planned := scheduled(t, jobs)[0].EnqueuedAt
 	is.True(time.Since(planned) < time.Hour)
-	must(t, jobs.Put(t.Context(), "cleanup", nil, &worqr.PutOptions{KeepPayload: true})) // now
+	sure(jobs.Add(t.Context(), worqr.TaskSpec{Key: "cleanup", KeepPayload: true}))(t) // now
 	starts(first, "0 0 true true")
 	now := recurring(t, jobs)["cleanup"]
 	is.True(now.Current.Equal(c.First))
@@ -212,7 +212,7 @@ func TestRecurrenceProperties(t *testing.T) {
 	p, q := openQueue(t, worqr.Options{})
 	headers := map[string]string{"trace": "1"}
 	is.NoErr(q.Every("x", daily{inAnHour()}, nil, &worqr.EveryOptions{
-		Properties: worqr.Properties{Headers: headers, Timeout: 20 * time.Millisecond, MaxRetries: 1}}))
+		Headers: headers, Timeout: 20 * time.Millisecond, MaxRetries: 1}))
 	starts := make(chan *worqr.Task, 10)
 	q.Handle(func(ctx context.Context, t *worqr.Task) error {
 		starts <- t
@@ -221,7 +221,7 @@ func TestRecurrenceProperties(t *testing.T) {
 	}, &worqr.HandleOptions{Backoff: atOnce})
 	run(t, p)
 	eventually(t, "it is planned", func() bool { return len(recurring(t, q)) == 1 })
-	is.NoErr(q.Put(t.Context(), "x", nil, &worqr.PutOptions{KeepPayload: true})) // now
+	sure(q.Add(t.Context(), worqr.TaskSpec{Key: "x", KeepPayload: true}))(t) // now
 	for _, task := range receive(t, starts, 2) {
 		is.Equal(task.Headers, headers)
 	}
@@ -230,7 +230,7 @@ func TestRecurrenceProperties(t *testing.T) {
 	is.True(strings.HasPrefix(failed(t, q)[0].Error, worqr.ErrTimeout.Error()))
 }
 
-// A canceled or removed occurrence doesn't run; the next one does. A Put without a time makes the
+// A canceled or removed occurrence doesn't run; the next one does. An Add without a time makes the
 // next one run now.
 func TestDropOccurrence(t *testing.T) {
 	is := parallel(t)
@@ -256,7 +256,7 @@ func TestDropOccurrence(t *testing.T) {
 	next(at)
 	is.True(sure(q.RemoveKey(t.Context(), "x"))(t))
 	next(at.Add(day))
-	put(t, q, "x", "a", nil)
+	add(t, q, worqr.TaskSpec{Key: "x", Payload: []byte("a")})
 	is.True(receive(t, starts, 1)[0].DueAt.Equal(at.Add(day)))
 	report := sure(q.CancelKey(t.Context(), "x"))(t)
 	wait(t, report)
@@ -271,7 +271,7 @@ func TestRunNow(t *testing.T) {
 	is := parallel(t)
 	p, q := openQueue(t, worqr.Options{})
 	headers, at := map[string]string{"trace": "1"}, inAnHour()
-	is.NoErr(q.Every("x", daily{at}, []byte("a"), &worqr.EveryOptions{Properties: worqr.Properties{Headers: headers}}))
+	is.NoErr(q.Every("x", daily{at}, []byte("a"), &worqr.EveryOptions{Headers: headers}))
 	starts, end := make(chan *worqr.Task, 10), make(chan error)
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		starts <- t
@@ -338,11 +338,11 @@ func TestExplainRecurring(t *testing.T) {
 	q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
 	stop := run(t, p)
 	eventually(t, "it is planned", func() bool { return len(recurring(t, looker)) == 1 })
-	e := sure(looker.ExplainKey(t.Context(), "x"))(t)
+	e := sure(looker.Explain(t.Context(), worqr.Query{Key: "x"}))(t)
 	is.True(e.Recurs.Asserted)
 	is.True(e.Recurs.Next.Equal(at))
 	is.True(strings.Contains(e.String(), "It recurs on \"q\". The next time is "+at.UTC().Format("2006-01-02 15:04:05")))
-	is.Equal(sure(looker.ExplainKey(t.Context(), "y"))(t).Recurs, nil)
+	is.Equal(sure(looker.Explain(t.Context(), worqr.Query{Key: "y"}))(t).Recurs, nil)
 	stop()
 
 	conn := redistest.Conn(t)
@@ -350,11 +350,11 @@ func TestExplainRecurring(t *testing.T) {
 	redistest.Do(t, conn, "ZADD", prefix+":schedule:{q}", 1, "k:x") // as if it were due
 	worker := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
 	is.True(is_(failure(worker.StartTasks(t.Context(), 1)), worqr.ErrNoTask))
-	e = sure(looker.ExplainKey(t.Context(), "x"))(t)
+	e = sure(looker.Explain(t.Context(), worqr.Query{Key: "x"}))(t)
 	is.Equal(e.Copies[0].Reasons, []inspect.Reason{inspect.ReasonWithheld})
 	is.True(e.Copies[0].DueAt.Equal(at))
 	is.True(strings.Contains(e.String(), "It's withheld because no live peer has its schedule"))
 	is.True(!e.Recurs.Asserted)
 	redistest.Do(t, conn, "DEL", prefix+":keyed:{q}:k:x", prefix+":recurrence:{q}:k:x")
-	is.Equal(sure(looker.ExplainKey(t.Context(), "x"))(t).String(), "It recurs on \"q\". No next run is planned. No live peer has its schedule, so it's withheld; start a peer that calls Every for it.")
+	is.Equal(sure(looker.Explain(t.Context(), worqr.Query{Key: "x"}))(t).String(), "It recurs on \"q\". No next run is planned. No live peer has its schedule, so it's withheld; start a peer that calls Every for it.")
 }

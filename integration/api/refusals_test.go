@@ -145,7 +145,7 @@ func (r refusal) outcome(t *testing.T, url, prefix string) string {
 	}, nil)
 	stop := run(t, p)
 	tasks := func() error {
-		err := errors.Join(q.Enqueue(t.Context(), []byte("a")), q.Put(t.Context(), "key", []byte("b"), nil), q.EnqueueUnique(t.Context(), []byte("c")))
+		err := errors.Join(q.Enqueue(t.Context(), []byte("a")), failure(q.Add(t.Context(), worqr.TaskSpec{Key: "key", Payload: []byte("b")})), failure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte("c"), Unique: true})))
 		if err == nil {
 			receive(t, ran, 3)
 		}
@@ -188,7 +188,7 @@ func (r refusal) outcome(t *testing.T, url, prefix string) string {
 		_, err := length(q.Scheduled(t.Context()))
 		_, also := length(p.Workers(t.Context()))
 		_, stats := q.Stats(t.Context())
-		_, explained := q.Explain(t.Context(), []byte("a"))
+		_, explained := q.Explain(t.Context(), worqr.Query{Payload: []byte("a")})
 		return errors.Join(err, also, stats, explained)
 	}
 	can("listings", listings())

@@ -183,10 +183,13 @@ func TestRegistry(t *testing.T) {
 	var nonces atomic.Int64
 	adds := []func(*worqr.Queue) error{
 		func(q *worqr.Queue) error { return q.Enqueue(ctx, a) },
-		func(q *worqr.Queue) error { return q.EnqueueUnique(ctx, a) },
+		func(q *worqr.Queue) error { return failure(q.Add(ctx, worqr.TaskSpec{Payload: a, Unique: true})) },
 		func(q *worqr.Queue) error { _, err := q.EnqueueOnce(ctx, fmt.Sprint(nonces.Add(1)), a); return err },
-		func(q *worqr.Queue) error { return q.Put(ctx, "key", a, nil) },
-		func(q *worqr.Queue) error { _, err := q.EnqueueAt(ctx, time.Now().Add(time.Hour), a); return err },
+		func(q *worqr.Queue) error { return failure(q.Add(ctx, worqr.TaskSpec{Key: "key", Payload: a})) },
+		func(q *worqr.Queue) error {
+			_, err := q.Add(ctx, worqr.TaskSpec{Payload: a, At: time.Now().Add(time.Hour)})
+			return err
+		},
 	}
 	empties := func(q *worqr.Queue) error { return q.Delete(ctx) }
 	serves := func(q *worqr.Queue) error { return q.StartWork(ctx) }

@@ -17,7 +17,7 @@ func TestRepairRuns(t *testing.T) {
 	gone := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 	q := working(t, gone, "q")
 	enqueue(t, q, numbers("t", 300)...)
-	is.NoErr(q.Put(t.Context(), "x", []byte("keyed"), nil))
+	sure(q.Add(t.Context(), worqr.TaskSpec{Key: "x", Payload: []byte("keyed")}))(t)
 	is.Equal(len(sure(q.StartTasks(t.Context(), 251))(t)), 251)
 	for _, key := range []string{"workers", "working", "rounds", "holders"} { // Redis loses the worker
 		name := prefix + ":" + key + ":{q}"
@@ -33,7 +33,7 @@ func TestRepairRuns(t *testing.T) {
 	is.Equal(waiting(t, doctor.Queue("q")), append([]string{"keyed"}, numbers("t", 300)...))
 	report = sure(doctor.Check(t.Context(), nil))(t)
 	is.True(report.OK())
-	is.NoErr(doctor.Queue("q").Put(t.Context(), "x", []byte("again"), nil)) // the key is free
+	sure(doctor.Queue("q").Add(t.Context(), worqr.TaskSpec{Key: "x", Payload: []byte("again")}))(t) // the key is free
 	got := make(chan string, 400)
 	p := open(t, worqr.Options{Prefix: prefix})
 	p.Queue("q").Handle(tell(got), &worqr.HandleOptions{Concurrency: 1})

@@ -17,7 +17,7 @@ import (
 )
 
 // keep makes a task keep its result.
-var keep = worqr.Properties{KeepResult: time.Hour}
+var keep = worqr.TaskSpec{KeepResult: time.Hour}
 
 // Every way to end a task leaves a result, for callers that already wait and for later ones. That
 // holds for added tasks, retried ones, and tasks put under a key.
@@ -73,9 +73,9 @@ func TestResults(t *testing.T) {
 					is.NoErr(q.Pause(ctx))
 				}
 				if which == "put" {
-					put(t, q, key, "payload", &worqr.PutOptions{Properties: of})
+					add(t, q, named(key, "payload", of))
 				} else {
-					key = sure(q.Add(ctx, []byte("payload"), &of))(t)
+					key = add(t, q, named("", "payload", of))
 				}
 				is.True(is_(failure(q.Result(ctx, key)), worqr.ErrNotEnded))
 				said := make(chan *worqr.Result, 3)
@@ -121,7 +121,7 @@ func TestResultOfRequeued(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
-	key := sure(q.Add(ctx, []byte("payload"), &keep))(t)
+	key := add(t, q, named("", "payload", keep))
 	is.NoErr(sure(q.StartTask(ctx))(t).Fail(ctx, errors.New("no")))
 	is.Equal(sure(q.Wait(ctx, key))(t).Error, "no")
 	is.Equal(sure(q.RequeueAllFailed(ctx))(t), 1)
@@ -149,25 +149,24 @@ func TestResultOfKey(t *testing.T) {
 		task.Result = []byte(with)
 		is.NoErr(task.Finish(ctx))
 	}
-	options := &worqr.PutOptions{Properties: keep}
-	put(t, q, "key", "a", options)
+	add(t, q, named("key", "a", keep))
 	first := wait()
-	put(t, q, "key", "b", options) // replaces "a"
+	add(t, q, named("key", "b", keep)) // replaces "a"
 	task := sure(q.StartTask(ctx))(t)
 	second := wait()
 	finish(task, "b")
 	is.Equal(<-first, "b")
 	is.Equal(<-second, "b")
-	put(t, q, "key", "b again", options)
+	add(t, q, named("key", "b again", keep))
 	task = sure(q.StartTask(ctx))(t)
-	put(t, q, "key", "c", options) // waits for "b again"
+	add(t, q, named("key", "c", keep)) // waits for "b again"
 	finish(task, "b again")
 	third := wait()
 	is.Equal(string(sure(q.Result(ctx, "key"))(t).Value), "b again") // of the last task that has ended
 	finish(sure(q.StartTask(ctx))(t), "c")
 	is.Equal(<-third, "c")
 	is.Equal(<-wait(), "c")
-	put(t, q, "key", "d", nil) // keeps no result
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("d")}) // keeps no result
 	is.True(is_(failure(q.Wait(ctx, "key")), worqr.ErrNoResult))
 	finish(sure(q.StartTask(ctx))(t), "d")
 	is.Equal(<-wait(), "c") // the last result that was kept
@@ -182,7 +181,7 @@ func TestResultOfRecurring(t *testing.T) {
 		task.Result = task.Payload
 		return nil
 	}, nil)
-	is.NoErr(q.Every("key", worqr.Interval(time.Second), []byte("a"), &worqr.EveryOptions{Properties: keep}))
+	is.NoErr(q.Every("key", worqr.Interval(time.Second), []byte("a"), &worqr.EveryOptions{KeepResult: time.Hour}))
 	run(t, p)
 	eventually(t, "it occurs", func() bool {
 		r, err := q.Result(ctx, "key")
@@ -198,10 +197,10 @@ func TestResultExpires(t *testing.T) {
 	ctx := t.Context()
 	q := working(t, open(t, worqr.Options{}), "q")
 	for _, bad := range []time.Duration{-1, 1, worqr.MinKeepResult - 1, worqr.MaxKeepResult + 1} {
-		is.True(is_(failure(q.Add(ctx, nil, &worqr.Properties{KeepResult: bad})), worqr.ErrInvalid))
+		is.True(is_(failure(q.Add(ctx, worqr.TaskSpec{KeepResult: bad})), worqr.ErrInvalid))
 	}
-	long := sure(q.Add(ctx, nil, &worqr.Properties{KeepResult: worqr.MaxKeepResult}))(t)
-	short := sure(q.Add(ctx, nil, &worqr.Properties{KeepResult: worqr.MinKeepResult}))(t)
+	long := sure(q.Add(ctx, worqr.TaskSpec{KeepResult: worqr.MaxKeepResult}))(t)[0]
+	short := sure(q.Add(ctx, worqr.TaskSpec{KeepResult: worqr.MinKeepResult}))(t)[0]
 	for range 2 {
 		is.NoErr(sure(q.StartTask(ctx))(t).Finish(ctx))
 	}
@@ -214,7 +213,7 @@ func TestResultOfCrashed(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	producer, q := openQueue(t, worqr.Options{Prefix: prefix})
-	key := sure(q.Add(ctx, []byte("payload"), &keep))(t)
+	key := add(t, q, named("", "payload", keep))
 	for range 2 {
 		p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
 		sure(working(t, p, "q").StartTask(ctx))(t)
@@ -243,7 +242,7 @@ func TestWaitUnsubscribed(t *testing.T) {
 	is := parallel(t)
 	ctx, prefix := t.Context(), redistest.Prefix(t)
 	q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
-	key := sure(q.Add(ctx, nil, &keep))(t)
+	key := add(t, q, keep)
 	redistest.OneServer(t, "its users are of one server")
 	deaf, conn := redistest.As(t, redistest.URL(), "worker", prefix), redistest.Dial(t, redistest.URL())
 	user := sure(url.Parse(deaf))(t).User.Username()

@@ -124,7 +124,7 @@ func TestMaxRetries(t *testing.T) {
 			if c.key == "" {
 				enqueue(t, q, "a")
 			} else {
-				put(t, q, c.key, "a", nil)
+				add(t, q, worqr.TaskSpec{Key: c.key, Payload: []byte("a")})
 			}
 			stop := run(t, p)
 			for i := range c.runs {

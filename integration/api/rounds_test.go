@@ -99,7 +99,7 @@ func TestStrayOfBusyQueue(t *testing.T) {
 		return nil
 	}, &worqr.HandleOptions{Concurrency: 4})
 	run(t, p)
-	put(t, q, "key", "first", nil)
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("first")})
 	receive(t, keyed, 1)
 	eventually(t, "it has ended", func() bool { return p.Stats().Finished == 1 })
 
@@ -121,7 +121,7 @@ func TestStrayOfBusyQueue(t *testing.T) {
 		{"HSET", prefix + ":entries:{q}", "stray", "k:key"},
 		{"HSET", prefix + ":keyed:{q}:k:key", "process", "stray", "tried", 0, "died", 0},
 	})
-	put(t, q, "key", "second", nil)
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("second")})
 	is.Equal(receive(t, keyed, 1), []string{"second"})
 	is.Equal(p.Stats().TakenOver, int64(0)) // none that the worker knew of
 }

@@ -230,10 +230,10 @@ func TestPayloadIsSecret(t *testing.T) {
 	stop := run(t, p)
 	for name := range outcomes {
 		q := look.Queue(name)
-		is.NoErr(q.EnqueueUnique(t.Context(), []byte(payload)))
-		d.print(q.EnqueueUnique(t.Context(), []byte(payload))) // may be a duplicate
-		put(t, q, "key", payload, nil)
-		put(t, q, "later", payload, &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+		sure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte(payload), Unique: true}))(t)
+		d.print(failure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte(payload), Unique: true}))) // may be a duplicate
+		add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte(payload)})
+		add(t, q, worqr.TaskSpec{Key: "later", Payload: []byte(payload), At: time.Now().Add(time.Hour)})
 	}
 	receive(t, running, 2)
 	for _, profile := range pprof.Profiles() {
@@ -312,12 +312,11 @@ func TestPayloadIsSecretInErrors(t *testing.T) {
 			}
 			tasks[0].Result = []byte(payload)
 			_, once := q.EnqueueOnce(ctx, "nonce", []byte(payload))
-			_, at := q.EnqueueAt(ctx, time.Now(), []byte(payload))
+			_, at := q.Add(ctx, worqr.TaskSpec{Payload: []byte(payload), At: time.Now()})
 			_, cancel := q.Cancel(ctx, []byte(payload))
 			errs := []error{
-				once, at, cancel, q.Enqueue(ctx, []byte(payload)), q.EnqueueUnique(ctx, []byte(payload)), q.Put(ctx, "k", []byte(payload), nil),
-				q.Enqueue(ctx, bytes.Repeat([]byte(payload), large)), worqr.EnqueueJSON(ctx, q, payload),
-				worqr.EnqueueJSON(ctx, q, unmarshalable(payload)),
+				once, at, cancel, q.Enqueue(ctx, []byte(payload)), failure(q.Add(ctx, worqr.TaskSpec{Payload: []byte(payload), Unique: true})), failure(q.Add(ctx, worqr.TaskSpec{Key: "k", Payload: []byte(payload)})),
+				q.Enqueue(ctx, bytes.Repeat([]byte(payload), large)),
 				tasks[0].Finish(ctx), tasks[1].Retry(ctx, 0), tasks[2].Fail(ctx, errors.New("no")),
 			}
 			some := false

@@ -39,16 +39,16 @@ func TestLater(t *testing.T) {
 				want.bytes = 100_000
 				enqueue(t, q, string(make([]byte, want.bytes)))
 			case "unique":
-				is.NoErr(q.EnqueueUnique(t.Context(), []byte("a")))
+				sure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte("a"), Unique: true}))(t)
 			default:
 				want.key = "key"
-				put(t, q, "key", "a", nil)
+				add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("a")})
 			}
 			stop := run(t, p)
 			for range 4 {
 				is.Equal(receive(t, got, 1)[0], want)
 				if kind == "unique" {
-					is.True(errors.Is(q.EnqueueUnique(t.Context(), []byte("a")), worqr.ErrDuplicate))
+					is.True(errors.Is(failure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte("a"), Unique: true})), worqr.ErrDuplicate))
 				}
 				release <- fmt.Errorf("not yet: %w", worqr.Snooze(0))
 			}
@@ -68,18 +68,18 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// A snoozed task starts again at its time. A Put under its key in the meantime has the same effect
+// A snoozed task starts again at its time. An Add under its key in the meantime has the same effect
 // as for a retry.
 func TestLaterWaits(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
-		put     *worqr.PutOptions
+		put     *worqr.TaskSpec
 		payload string
 		due     time.Duration
 	}{
 		"nothing new":  {nil, "a", time.Hour},
-		"a newer task": {&worqr.PutOptions{At: time.Now().Add(48 * time.Hour)}, "b", 48 * time.Hour},
-		"a newer task without a time": {&worqr.PutOptions{At: time.Now().Add(48 * time.Hour), Reschedule: worqr.RescheduleNever, KeepPayload: true, KeepCounts: true},
+		"a newer task": {&worqr.TaskSpec{At: time.Now().Add(48 * time.Hour)}, "b", 48 * time.Hour},
+		"a newer task without a time": {&worqr.TaskSpec{At: time.Now().Add(48 * time.Hour), Reschedule: worqr.RescheduleNever, KeepPayload: true, KeepCounts: true},
 			"a", time.Hour},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -87,13 +87,13 @@ func TestLaterWaits(t *testing.T) {
 			p, q := openQueue(t, worqr.Options{})
 			q.Handle(func(ctx context.Context, _ *worqr.Task) error {
 				if c.put != nil {
-					if err := q.Put(ctx, "key", []byte("b"), c.put); err != nil {
+					if _, err := q.Add(ctx, named("key", "b", *c.put)); err != nil {
 						t.Error(err)
 					}
 				}
 				return worqr.Snooze(time.Hour)
 			}, nil)
-			put(t, q, "key", "a", nil)
+			add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("a")})
 			run(t, p)
 			eventually(t, "it is snoozed", func() bool { return p.Stats().Snoozed == 1 })
 			all := scheduled(t, q)

@@ -66,13 +66,13 @@ func TestSpreadKeys(t *testing.T) {
 		is.Equal(q.For(key).Name(), fmt.Sprint("q-", crc32.ChecksumIEEE([]byte(key))%7+1))
 		is.True(sure(q.EnqueueOnce(ctx, key, []byte("a")))(t))
 		is.True(!sure(other.EnqueueOnce(ctx, key, []byte("a")))(t))
-		later := worqr.PutOptions{At: time.Now().Add(time.Hour)}
-		is.NoErr(q.Put(ctx, key, []byte("b"), &later))
-		is.NoErr(other.Put(ctx, key, []byte("c"), &later)) // replaces it
-		is.Equal(len(sure(other.ExplainKey(ctx, key))(t).Copies), 1)
-		once := &worqr.Properties{Once: key}
-		added := sure(q.Add(ctx, []byte("d"), once))(t)
-		is.Equal(sure(other.Add(ctx, []byte("d"), once))(t), added)
+		later := worqr.TaskSpec{At: time.Now().Add(time.Hour)}
+		is.Equal(sure(q.Add(ctx, named(key, "b", later)))(t), key)
+		is.Equal(sure(other.Add(ctx, named(key, "c", later)))(t), key) // replaces it
+		is.Equal(len(sure(other.For(key).Explain(ctx, worqr.Query{Key: key}))(t).Copies), 1)
+		once := worqr.TaskSpec{Payload: []byte("d"), Once: key}
+		added := sure(q.Add(ctx, once))(t)
+		is.Equal(sure(other.Add(ctx, once))(t), added)
 		is.Equal(sure(other.CancelKey(ctx, added))(t).Removed, 1)
 	}
 	is.Equal(len(used), 7)
@@ -87,7 +87,7 @@ func TestSpreadKeys(t *testing.T) {
 		task.Result = task.Payload
 		return nil
 	}, nil)
-	is.NoErr(q.Every("job", worqr.Interval(time.Hour), []byte("now"), &worqr.EveryOptions{Properties: keep}))
+	is.NoErr(q.Every("job", worqr.Interval(time.Hour), []byte("now"), &worqr.EveryOptions{KeepResult: time.Hour}))
 	run(t, p)
 	eventually(t, "it recurs", func() bool { return sure(other.RunNow(ctx, "job"))(t) })
 	eventually(t, "it has run", func() bool { // its next occurrence waits, so Wait would wait for that
@@ -96,7 +96,7 @@ func TestSpreadKeys(t *testing.T) {
 	})
 	for i := range 20 {
 		payload := fmt.Sprint(i)
-		key := sure(q.Add(ctx, []byte(payload), &keep))(t)
+		key := sure(q.Add(ctx, named("", payload, keep)))(t)
 		is.Equal(string(sure(other.Wait(ctx, key))(t).Value), payload)
 		is.Equal(string(sure(other.Result(ctx, key))(t).Value), payload)
 	}
@@ -198,6 +198,6 @@ func TestBadSpread(t *testing.T) {
 	bad := spread.Over(p, "bad name", 2)
 	is.True(is_(bad.Enqueue(t.Context(), nil), worqr.ErrBadName))
 	is.True(is_(failure(bad.Stats(t.Context())), worqr.ErrBadName))
-	is.True(is_(spread.Over(p, "q", 2).Put(t.Context(), "", nil, nil), worqr.ErrInvalid))
+	is.True(is_(failure(spread.Over(p, "q", 2).Add(t.Context(), worqr.TaskSpec{Key: "k", Unique: true})), worqr.ErrInvalid))
 	panics(t, "negative", func() { spread.Over(p, "q", 2).Handle(tell(nil), &worqr.HandleOptions{Concurrency: -1}) })
 }

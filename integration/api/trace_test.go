@@ -174,7 +174,7 @@ func TestTraceHandler(t *testing.T) {
 				task.Headers["trace"] = "8"
 				return c.handler(ctx, task)
 			}, &c.opts)
-			put(t, q, "key", "payload", &worqr.PutOptions{Properties: worqr.Properties{Headers: map[string]string{"trace": "7"}}})
+			add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("payload"), Headers: map[string]string{"trace": "7"}})
 			stop := run(t, p)
 			got := r.await(t, "ended", 1)[0].task
 			is.Equal(<-held, 0) // it's stored
@@ -215,7 +215,7 @@ func TestTraceCancel(t *testing.T) {
 	starts, _ := held(t, p, "q", &worqr.HandleOptions{Concurrency: 1})
 	enqueue(t, q, "payload", "payload")
 	receive(t, starts, 1)
-	put(t, q, "key", "other", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("other"), At: time.Now().Add(time.Hour)})
 	sure(q.CancelKey(t.Context(), "key"))(t)
 	wait(t, sure(q.Cancel(t.Context(), []byte("payload")))(t))
 	end := r.await(t, "ended", 1)[0].task
@@ -238,17 +238,17 @@ func TestTraceEnqueued(t *testing.T) {
 	is.NoErr(q.Enqueue(ctx, slices.Repeat([][]byte{one}, 3000)...)) // sent as a batch
 	is.True(sure(q.EnqueueOnce(ctx, "nonce", one, one))(t))
 	is.True(!sure(q.EnqueueOnce(ctx, "nonce", one, one))(t))
-	is.NoErr(q.EnqueueUnique(ctx, one))
-	is.True(errors.Is(q.EnqueueUnique(ctx, one), worqr.ErrDuplicate))
-	is.NoErr(q.Put(ctx, "key", one, &worqr.PutOptions{At: at, Properties: worqr.Properties{Headers: map[string]string{"trace": "7"}}}))
-	key := sure(q.EnqueueAt(ctx, at, one))(t)
-	added := sure(q.Add(ctx, one, &worqr.Properties{Once: "once"}))(t)
-	is.Equal(sure(q.Add(ctx, one, &worqr.Properties{Once: "once"}))(t), added)
-	later := sure(q.AddAt(ctx, at, one, &worqr.Properties{Once: "later"}))(t)
-	is.Equal(sure(q.AddAt(ctx, at, one, &worqr.Properties{Once: "later"}))(t), later)
-	sure(q.AddMany(ctx, []worqr.TaskSpec{{Payload: one}, {Payload: one}}))(t)
+	sure(q.Add(ctx, worqr.TaskSpec{Payload: one, Unique: true}))(t)
+	is.True(errors.Is(failure(q.Add(ctx, worqr.TaskSpec{Payload: one, Unique: true})), worqr.ErrDuplicate))
+	sure(q.Add(ctx, worqr.TaskSpec{Key: "key", Payload: one, At: at, Headers: map[string]string{"trace": "7"}}))(t)
+	key := sure(q.Add(ctx, worqr.TaskSpec{Payload: one, At: at}))(t)[0]
+	added := sure(q.Add(ctx, worqr.TaskSpec{Payload: one, Once: "once"}))(t)[0]
+	is.Equal(sure(q.Add(ctx, worqr.TaskSpec{Payload: one, Once: "once"}))(t)[0], added)
+	later := sure(q.Add(ctx, worqr.TaskSpec{Payload: one, At: at, Once: "later"}))(t)[0]
+	is.Equal(sure(q.Add(ctx, worqr.TaskSpec{Payload: one, At: at, Once: "later"}))(t)[0], later)
+	sure(q.Add(ctx, worqr.TaskSpec{Payload: one}, worqr.TaskSpec{Payload: one}))(t)
 	is.True(q.Enqueue(ctx) != nil)
-	is.True(q.Put(ctx, "", one, nil) != nil)
+	is.True(failure(q.Add(ctx, worqr.TaskSpec{Payload: one, MaxRetries: 1 << 30})) != nil)
 	is.NoErr(p.Close())
 	var got []worqrtrace.Queue
 	for _, c := range r.of("enqueued") {
@@ -276,8 +276,8 @@ func TestTraceTimes(t *testing.T) {
 	due := time.UnixMilli(time.Now().Add(-time.Hour).UnixMilli())
 	q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
 	defer run(t, p)()
-	sure(q.Add(t.Context(), []byte("added"), nil))(t)
-	is.NoErr(q.Put(t.Context(), "put", []byte("put"), &worqr.PutOptions{At: due}))
+	sure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte("added")}))(t)
+	sure(q.Add(t.Context(), worqr.TaskSpec{Key: "put", Payload: []byte("put"), At: due}))(t)
 	r.await(t, "ended", 2)
 	for _, c := range second.await(t, "ended", 2) {
 		is.Equal(c.task.EnqueuedAt.IsZero(), c.task.Key == "put")
@@ -374,7 +374,7 @@ func TestTraceFailedUnstarted(t *testing.T) {
 	take(t, working(t, victim, "q"))
 	failWorker(t, p, victim.WorkerID(), 1)
 	for range 3 {
-		sure(q.Add(t.Context(), []byte("late"), &worqr.Properties{Expires: time.Now().Add(-time.Hour)}))(t)
+		sure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte("late"), Expires: time.Now().Add(-time.Hour)}))(t)
 	}
 	q.Handle(func(context.Context, *worqr.Task) error { return nil }, &worqr.HandleOptions{MaxCrashes: 1})
 	stop := run(t, p)
@@ -396,7 +396,7 @@ func TestTraceChanged(t *testing.T) {
 	r := &record{}
 	p := open(t, worqr.Options{Trace: r.trace()})
 	q, ctx := working(t, p, "q"), t.Context()
-	put(t, q, "key", "payload", nil)
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("payload")})
 	is.True(sure(q.RemoveKey(ctx, "key"))(t))
 	is.True(!sure(q.RemoveKey(ctx, "key"))(t))
 	for range 2 {

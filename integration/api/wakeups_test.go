@@ -180,7 +180,7 @@ func TestIdleIsSilent(t *testing.T) {
 		}
 		run(t, p)
 	}
-	put(t, q, "key", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("later"), At: time.Now().Add(time.Hour)})
 	eventually(t, "all are idle", func() bool { return stats(t, q).IdleWorkers == peers })
 	c := redistest.Dial(t, server.URL())
 	since, before := time.Now(), redistest.Calls(t, c, "evalsha")

@@ -34,11 +34,11 @@ func TestHostile(t *testing.T) {
 	peertest.Take(t, q)
 	for i, e := range evil {
 		fail(t, q, e, fmt.Sprint(i, " ", strings.ToValidUTF8(e, "?")))
-		peertest.Put(t, q, fmt.Sprint(i, e), e, &worqr.PutOptions{At: time.Now().Add(time.Hour)})
-		redistest.Sure(q.Add(t.Context(), []byte(e), &worqr.Properties{Headers: map[string]string{"h" + fmt.Sprint(i): strings.ToValidUTF8(e, "?")}}))(t)
+		peertest.Add(t, q, worqr.TaskSpec{Key: fmt.Sprint(i, e), Payload: []byte(e), At: time.Now().Add(time.Hour)})
+		redistest.Sure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte(e), Headers: map[string]string{"h" + fmt.Sprint(i): strings.ToValidUTF8(e, "?")}}))(t)
 	}
 	huge := strings.Repeat("<b onclick=window.pwned=1>", 40_000) // about 1 MB
-	peertest.Put(t, q, "huge", huge, &worqr.PutOptions{At: time.Now().Add(2 * time.Hour)})
+	peertest.Add(t, q, worqr.TaskSpec{Key: "huge", Payload: []byte(huge), At: time.Now().Add(2 * time.Hour)})
 	fail(t, q, huge, huge)
 	peertest.Enqueue(t, q, evil...)
 

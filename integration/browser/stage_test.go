@@ -41,10 +41,10 @@ func stage(t testing.TB) *fleet {
 	q := f.worker("replica-1", "emails")
 	f.emails = q
 	fail(t, q, "bad mail", "no such mailbox: 17", "no such mailbox: 18", "disk full")
-	peertest.Put(t, q, "invoice-7", "later", &worqr.PutOptions{At: time.Now().Add(time.Hour)})
+	peertest.Add(t, q, worqr.TaskSpec{Key: "invoice-7", Payload: []byte("later"), At: time.Now().Add(time.Hour)})
 	peertest.Enqueue(t, q, `{"to":"ann"}`, "second", "third\nline")
 	peertest.Take(t, q)
-	redistest.Sure(q.Add(t.Context(), []byte("added"), &worqr.Properties{Headers: map[string]string{"trace": "abc"}}))(t)
+	redistest.Sure(q.Add(t.Context(), worqr.TaskSpec{Payload: []byte("added"), Headers: map[string]string{"trace": "abc"}}))(t)
 
 	cron := peertest.Open(t, worqr.Options{Prefix: f.prefix, Name: "cron"})
 	jobs := cron.Queue("jobs")

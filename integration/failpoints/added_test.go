@@ -18,14 +18,14 @@ var additions = []*scenario{
 	{
 		name: "add", wire: "add", twice: true, late: []string{"x"}, again: []string{"x"},
 		call: func(v *victim) error {
-			return peertest.Failure(v.queue.Add(v.ctx, []byte("x"), &worqr.Properties{Headers: map[string]string{"of": "x"}}))
+			return peertest.Failure(v.queue.Add(v.ctx, worqr.TaskSpec{Payload: []byte("x"), Headers: map[string]string{"of": "x"}}))
 		},
 		left: func(n int) []string { return append([]string{"x", "x"}[:n], "a", "b", "c") },
 	},
 	{
 		name: "add once", wire: "add", late: []string{"x"},
 		call: func(v *victim) error {
-			return peertest.Failure(v.queue.Add(v.ctx, []byte("x"), &worqr.Properties{Once: "once"}))
+			return peertest.Failure(v.queue.Add(v.ctx, worqr.TaskSpec{Payload: []byte("x"), Once: "once"}))
 		},
 		left: either(added(0), []string{"x", "a", "b", "c"}),
 	},
@@ -54,14 +54,14 @@ func occurrence(w *world) {
 func (w *world) add(payloads ...string) {
 	w.t.Helper()
 	for _, p := range payloads {
-		redistest.Sure(w.queue.Add(w.t.Context(), []byte(p), nil))(w.t)
+		redistest.Sure(w.queue.Add(w.t.Context(), worqr.TaskSpec{Payload: []byte(p)}))(w.t)
 	}
 }
 
 // keep puts a payload under itself as a key, and makes the task keep its result.
 func (w *world) keep(payload string) {
 	w.t.Helper()
-	peertest.Must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), &worqr.PutOptions{Properties: worqr.Properties{KeepResult: time.Hour}}))
+	redistest.Sure(w.queue.Add(w.t.Context(), worqr.TaskSpec{Key: payload, Payload: []byte(payload), KeepResult: time.Hour}))(w.t)
 }
 
 // result checks whether a task has a result.

@@ -3,6 +3,7 @@ package failpoints_test
 import (
 	"slices"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
 )
 
@@ -37,7 +38,9 @@ var productions = []*scenario{
 	},
 	{
 		name: "put", wire: "put", late: []string{"x"}, again: []string{"x"},
-		call: func(v *victim) error { return v.queue.Put(v.ctx, "key", []byte("x"), nil) },
+		call: func(v *victim) error {
+			return peertest.Failure(v.queue.Add(v.ctx, worqr.TaskSpec{Key: "key", Payload: []byte("x")}))
+		},
 		left: either(added(0), []string{"x", "a", "b", "c"}),
 	},
 	{

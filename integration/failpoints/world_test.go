@@ -111,7 +111,7 @@ func (w *world) ends(want []string) {
 // put puts a payload under itself as a key.
 func (w *world) put(payload string) {
 	w.t.Helper()
-	peertest.Must(w.t, w.queue.Put(w.t.Context(), payload, []byte(payload), nil))
+	redistest.Sure(w.queue.Add(w.t.Context(), worqr.TaskSpec{Key: payload, Payload: []byte(payload)}))(w.t)
 }
 
 // hold makes the rescuer take and keep tasks.

@@ -22,23 +22,28 @@ func (p *peer) add(ctx, serving context.Context, d *rand.Rand, tasks []string) (
 	if len(tasks) > 1 {
 		all := make([]worqr.TaskSpec, len(tasks))
 		for i, task := range tasks {
-			of := worqr.Properties{Headers: map[string]string{header: task}}
-			all[i] = worqr.TaskSpec{Payload: payloads[i], Properties: of}
+			all[i] = worqr.TaskSpec{Payload: payloads[i], Headers: map[string]string{header: task}}
 		}
-		keys, err := q.AddMany(ctx, all)
+		keys, err := q.Add(ctx, all...)
 		if err != nil {
 			return "", err
 		}
 		return keys[0], nil
 	}
-	props := &worqr.Properties{Headers: map[string]string{header: tasks[0]}}
+	one := worqr.TaskSpec{Payload: payloads[0], Headers: map[string]string{header: tasks[0]}}
 	waits := d.IntN(2) == 0
 	if waits {
-		props.KeepResult = kept
+		one.KeepResult = kept
 	}
-	add := func() error { key, err = q.Add(ctx, payloads[0], props); return err }
+	add := func() error {
+		keys, err := q.Add(ctx, one)
+		if err == nil {
+			key = keys[0]
+		}
+		return err
+	}
 	if d.IntN(2) == 0 {
-		props.Once = tasks[0]
+		one.Once = tasks[0]
 		err = p.certainly(ctx, add)
 	} else {
 		err = add()

@@ -260,7 +260,8 @@ func (p *peer) enqueue(serving context.Context, d *rand.Rand, tasks []string) (k
 	}
 	payloads := payloads(tasks)
 	put := func(key string) error {
-		return q.Put(ctx, key, payloads[0], &worqr.PutOptions{At: time.Now().Add(upTo(d, 100*time.Millisecond))})
+		_, err := q.Add(ctx, worqr.TaskSpec{Key: key, Payload: payloads[0], At: time.Now().Add(upTo(d, 100*time.Millisecond))})
+		return err
 	}
 	switch {
 	case way < 2: // under a key of its own
@@ -272,7 +273,7 @@ func (p *peer) enqueue(serving context.Context, d *rand.Rand, tasks []string) (k
 		})
 	case way >= 16:
 		for range 2 {
-			try("", func() error { return q.EnqueueUnique(ctx, payloads[0]) })
+			try("", func() error { _, err := q.Add(ctx, worqr.TaskSpec{Payload: payloads[0], Unique: true}); return err })
 		}
 		return "", false
 	case way >= 12: // under one of a few keys, where each replaces the previous one

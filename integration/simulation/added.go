@@ -21,8 +21,9 @@ const (
 
 const kept = 4 * time.Minute // of results
 
-// properties returns the properties of a task, from its payload.
-func properties(payload string, d *rand.Rand) (p worqr.Properties) {
+// task returns a task whose properties depend on its payload.
+func task(payload string, d *rand.Rand) (p worqr.TaskSpec) {
+	p.Payload = []byte(payload)
 	if strings.Contains(payload, withHeader) {
 		p.Headers = map[string]string{"of": lane.Digest(payload)}
 	}
@@ -70,20 +71,20 @@ func (r *run) actAdded(ctx context.Context, p *process, q *worqr.Queue, d *rand.
 // add adds a task, now or at a time, unique or not; a process may wait for its end.
 func (r *run) add(ctx context.Context, p *process, q *worqr.Queue, d *rand.Rand, name string) {
 	payload := described(name, d)
-	props := properties(payload, d)
+	one := task(payload, d)
 	if d.IntN(3) == 0 {
-		props.Once, props.OnceFor = name, 5*time.Minute
+		one.Once, one.OnceFor = name, 5*time.Minute
 	}
-	at := time.Time{}
 	if d.IntN(4) == 0 {
-		at = time.Now().Add(time.Duration((d.Float64() - 0.2) * float64(10*time.Second)))
+		one.At = time.Now().Add(time.Duration((d.Float64() - 0.2) * float64(10*time.Second)))
 	}
 	var key string
 	var err error
 	for n := range 5 { // until the outcome is known, if possible
 		before := key
-		key, err = q.AddAt(ctx, at, []byte(payload), &props)
-		if err != nil && key != "" {
+		var keys []string
+		keys, err = q.Add(ctx, one)
+		if key = strings.Join(keys, ""); err != nil && key != "" {
 			r.violation("the add of %.60s fails with %v, and returns the key %s", payload, err, key)
 		}
 		if err != nil && n > 0 { // an earlier call may have added it
@@ -92,7 +93,7 @@ func (r *run) add(ctx context.Context, p *process, q *worqr.Queue, d *rand.Rand,
 		if err == nil && before != "" && before != key {
 			r.violation("%.60s was added once, as %s and as %s", payload, before, key)
 		}
-		if props.Once == "" || !errors.Is(err, worqr.ErrUnknownOutcome) && (err != nil || d.IntN(3) > 0) || ctx.Err() != nil {
+		if one.Once == "" || !errors.Is(err, worqr.ErrUnknownOutcome) && (err != nil || d.IntN(3) > 0) || ctx.Err() != nil {
 			break
 		}
 	}
@@ -105,7 +106,7 @@ func (r *run) add(ctx context.Context, p *process, q *worqr.Queue, d *rand.Rand,
 			r.keys = r.keys[30:]
 		}
 	})
-	if props.KeepResult > 0 {
+	if one.KeepResult > 0 {
 		p.waiting.Go(func() { r.wait(p.ctx, q, key, payload) })
 	}
 }
@@ -118,9 +119,9 @@ func (r *run) addMany(ctx context.Context, q *worqr.Queue, d *rand.Rand, name st
 	var all []worqr.TaskSpec
 	for i := range 2 + d.IntN(4) {
 		payload := described(fmt.Sprintf("%s.%d", name, i), d)
-		all = append(all, worqr.TaskSpec{Payload: []byte(payload), Properties: properties(payload, d)})
+		all = append(all, task(payload, d))
 	}
-	_, err := q.AddMany(ctx, all)
+	_, err := q.Add(ctx, all...)
 	for _, t := range all {
 		r.locked(func() { r.world.judge.told(string(t.Payload), err) })
 	}

@@ -175,7 +175,8 @@ func (r *run) probe() {
 		in := time.Duration(d.Float64() * float64(5*time.Second)).Round(time.Millisecond)
 		at := time.Now().Add(in + r.skew())
 		took := r.expect(in+look, "a due task starts", fmt.Sprintf("takes 10 due %d", n), func(payload string) error {
-			return q.Put(context.Background(), "probe", []byte(payload), &worqr.PutOptions{At: at})
+			_, err := q.Add(context.Background(), worqr.TaskSpec{Key: "probe", Payload: []byte(payload), At: at})
+			return err
 		})
 		if took < in {
 			r.violation("a task started after %v, but was due after %v", took, in)

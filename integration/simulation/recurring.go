@@ -27,7 +27,7 @@ func isRecurring(payload string) bool         { return strings.HasPrefix(payload
 func (r *run) recur(p *process, deploy int) {
 	for _, name := range r.opts.Queues {
 		for n := range schedules {
-			o := &worqr.EveryOptions{Properties: worqr.Properties{Headers: map[string]string{"deploy": fmt.Sprint(deploy)}}}
+			o := &worqr.EveryOptions{Headers: map[string]string{"deploy": fmt.Sprint(deploy)}}
 			if n == schedules-1 {
 				o.SkipLate = skipLate
 			}

@@ -159,7 +159,7 @@ func (r *run) act(p *process, d *rand.Rand, n int) {
 	}
 	switch d.IntN(40) {
 	case 0, 1, 2:
-		_ = q.EnqueueUnique(ctx, []byte(q.Name()+" unique "+strconv.Itoa(d.IntN(5)))) // may fail
+		_, _ = q.Add(ctx, worqr.TaskSpec{Payload: []byte(q.Name() + " unique " + strconv.Itoa(d.IntN(5))), Unique: true}) // may fail
 	case 3, 4:
 		_ = enqueueOnce(ctx, q, name, []byte(name)) // may fail
 	case 5, 6, 7, 8, 9, 10, 11, 12:
@@ -219,12 +219,11 @@ func (r *run) putKey(ctx context.Context, q *worqr.Queue, d *rand.Rand, key, nam
 	if d.IntN(2) == 0 {
 		payload = described(name, d)
 	}
-	err := q.Put(ctx, key, []byte(payload), &worqr.PutOptions{
-		Properties: properties(payload, d),
-
-		At: at, Reschedule: pick(d, worqr.RescheduleAlways, worqr.RescheduleAlways, worqr.RescheduleNever, worqr.RescheduleIfLater, worqr.RescheduleIfEarlier),
-		KeepPayload: d.IntN(4) == 0, KeepCounts: d.IntN(4) == 0,
-	})
+	put := task(payload, d)
+	put.Key, put.At = key, at
+	put.Reschedule = pick(d, worqr.RescheduleAlways, worqr.RescheduleAlways, worqr.RescheduleNever, worqr.RescheduleIfLater, worqr.RescheduleIfEarlier)
+	put.KeepPayload, put.KeepCounts = d.IntN(4) == 0, d.IntN(4) == 0
+	_, err := q.Add(ctx, put)
 	if err == nil {
 		r.remember(payload)
 	}

@@ -1,4 +1,4 @@
-// Package jsontext explains why JSON can't be decoded or encoded, without quoting any of it.
+// Package jsontext explains why JSON can't be decoded, without quoting any of it.
 package jsontext
 
 import (
@@ -58,19 +58,4 @@ func fieldOf(in reflect.Type, path string) string {
 		known, in = append(known, name), fields[i].Type
 	}
 	return strings.Join(known, ".")
-}
-
-// Unencodable returns why a value couldn't be encoded, without the text of the
-// error, which may quote the value.
-func Unencodable(err error) string {
-	if e, ok := errors.AsType[*json.MarshalerError](err); ok { // first: it may wrap the others
-		return fmt.Sprintf("a method of %v fails", e.Type)
-	}
-	if e, ok := errors.AsType[*json.UnsupportedTypeError](err); ok {
-		return fmt.Sprintf("JSON can't hold a %v", e.Type)
-	}
-	if _, ok := errors.AsType[*json.UnsupportedValueError](err); ok {
-		return "JSON has no such value"
-	}
-	return fmt.Sprintf("encoding/json fails with a %T", err)
 }

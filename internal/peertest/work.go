@@ -112,9 +112,10 @@ func Subscribed(t testing.TB, prefix, queue string) {
 	})
 }
 
-func Put(t testing.TB, q *worqr.Queue, key, payload string, o *worqr.PutOptions) {
+// Add adds a task and returns its key.
+func Add(t testing.TB, q *worqr.Queue, task worqr.TaskSpec) string {
 	t.Helper()
-	Must(t, q.Put(t.Context(), key, []byte(payload), o))
+	return redistest.Sure(q.Add(t.Context(), task))(t)[0]
 }
 
 // Take starts the next task, which must exist.
@@ -141,7 +142,7 @@ func Accused(t testing.TB, url, prefix, queue string, n int) {
 	q := OpenAt(t, url, worqr.Options{Prefix: prefix}).Queue(queue)
 	for i := range n {
 		if i < (n+1)/2 {
-			Put(t, q, fmt.Sprint("accused", i), fmt.Sprint("accused", i), nil)
+			Add(t, q, worqr.TaskSpec{Key: fmt.Sprint("accused", i), Payload: fmt.Append(nil, "accused", i)})
 		} else {
 			Enqueue(t, q, fmt.Sprint("accused", i))
 		}

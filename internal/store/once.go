@@ -4,6 +4,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr/internal/keys"
@@ -24,9 +25,9 @@ func (o Once) mark() string {
 	return "o:" + hex.EncodeToString(sum[:])
 }
 
-// markedKey returns the key of the task that a mark names.
+// markedKey returns the key of the task that a mark names; "" if it is unique.
 func markedKey(mark string) (string, error) {
-	if key := KeyOf(mark); key != "" {
+	if key := KeyOf(mark); key != "" || strings.HasPrefix(mark, uniqueMark) {
 		return key, nil
 	}
 	if key, card, ok := keys.SplitAdded(mark); ok && card == "" {

@@ -101,12 +101,6 @@ func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, wind
 	return fresh, err
 }
 
-// EnqueueUnique adds a payload to the back of the queue, or fails with ErrDuplicate.
-func (p *Producer) EnqueueUnique(ctx context.Context, q Target, payload []byte) error {
-	copied := bytes.Clone(payload)
-	return p.add(ctx, q, func() (bool, error) { return EnqueueUnique(ctx, p.calls, q.Keys, copied) })
-}
-
 // Put puts a task under an entry. If an earlier call with the same Once has put or added a task,
 // fresh is false, and key is the key of that task.
 func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change, once Once) (key string, fresh bool, err error) {

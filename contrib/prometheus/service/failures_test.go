@@ -83,7 +83,7 @@ func (w *ward) scrape() map[string][]sample {
 func (w *ward) send(payload string, n int) {
 	w.t.Helper()
 	for range n {
-		redistest.Sure(w.peer.Queue("emails").Add(w.t.Context(), []byte(payload), nil))(w.t)
+		redistest.Sure(w.peer.Queue("emails").Add(w.t.Context(), worqr.TaskSpec{Payload: []byte(payload)}))(w.t)
 	}
 }
 

@@ -157,7 +157,7 @@ func produce(ctx context.Context, queue *worqr.Queue, rate float64) {
 		case n < 150:
 			kind = "slow"
 		}
-		if _, err := queue.Add(ctx, []byte(kind), nil); err != nil && ctx.Err() == nil {
+		if _, err := queue.Add(ctx, worqr.TaskSpec{Payload: []byte(kind)}); err != nil && ctx.Err() == nil {
 			slog.Warn("service: can't add a task", "err", err)
 		}
 	}

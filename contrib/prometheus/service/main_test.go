@@ -259,7 +259,7 @@ func TestFleet(t *testing.T) {
 		if i%30 == 0 {
 			kind = "broken"
 		}
-		redistest.Sure(emails.Add(ctx, []byte(kind), nil))(t)
+		redistest.Sure(emails.Add(ctx, worqr.TaskSpec{Payload: []byte(kind)}))(t)
 	}
 	ended := func(outcome string) (n float64) {
 		for _, url := range f.urls {
@@ -271,8 +271,8 @@ func TestFleet(t *testing.T) {
 
 	is.NoErr(emails.Pause(ctx)) // so that waiting tasks stay
 	is.NoErr(emails.Enqueue(ctx, []byte("quick"), []byte("quick"), []byte("quick")))
-	redistest.Sure(emails.Add(ctx, []byte("quick"), nil))(t)
-	redistest.Sure(emails.AddAt(ctx, time.Now().Add(time.Hour), []byte("quick"), nil))(t)
+	redistest.Sure(emails.Add(ctx, worqr.TaskSpec{Payload: []byte("quick")}))(t)
+	redistest.Sure(emails.Add(ctx, worqr.TaskSpec{Payload: []byte("quick"), At: time.Now().Add(time.Hour)}))(t)
 	var all []map[string][]sample
 	peertest.Eventually(t, "all report the same about the queue", func() bool { // values are cached for a second
 		all = nil
