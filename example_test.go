@@ -438,7 +438,7 @@ func ExampleQueue_Explain() {
 	noError(photos.Pause(ctx))
 	fmt.Println(value(photos.Explain(ctx, worqr.Query{Payload: []byte("cat")})))
 	// Output:
-	// No copy of the task is on "photos": it was never enqueued, or it's done, canceled or deleted. Tasks from Add are found by their key or a header.
+	// No copy of the task is on "photos": it was never enqueued, or it's done, canceled or deleted. Tasks from Add without Key or Unique are found by their key or a header.
 	// Waiting on "photos". The queue is paused; resume it. 1 task starts before it.
 }
 

@@ -79,9 +79,9 @@ const (
 // payloads afterwards.
 //
 // Several tasks can't have Key, At, Unique or Once: add such a task in a call of its own. More than
-// 2,000 tasks, or 1 MiB in total, fail with ErrTooLarge; a single task may be larger. Without Once,
-// repeating Add after ErrUnknownOutcome may add the tasks twice, or run the one with Key or Unique
-// once more.
+// 2,000 tasks, or 1 MiB in total, fail with ErrTooLarge; a single task may be larger. No tasks are no
+// error. Without Once, repeating Add after ErrUnknownOutcome may add the tasks twice, or run the one
+// with Key or Unique once more.
 func (q *Queue) Add(ctx context.Context, tasks ...TaskSpec) (keys []string, err error) {
 	began := time.Now()
 	keys, fresh, err := q.add(ctx, tasks)
@@ -299,7 +299,8 @@ func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[inspect.ScheduledTask, 
 	})
 }
 
-// Added yields the added tasks that wait, front first.
+// Added yields the waiting tasks from Add without Key, At or Unique, front first. For the
+// others, see Scheduled.
 func (q *Queue) Added(ctx context.Context) iter.Seq2[inspect.AddedTask, error] {
 	return listed(store.AddedTasks(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list added tasks"), func(t store.AddedTask) inspect.AddedTask {
 		c := store.CardOf(store.EntryOf(t.Key), t.Card)

@@ -12,9 +12,9 @@
 //
 // # Terms
 //
-// A task is a unit of work; its payload is raw bytes. A queue has a first-in, first-out list, tasks
-// from Add, and a schedule: tasks with a key or a time, and retries. Due tasks start before other
-// tasks. An attempt is one run of a task. A worker is a registered peer. It renews its lease with
+// A task is a unit of work; its payload is raw bytes. A queue has a first-in, first-out list of tasks
+// from Enqueue, another one of tasks from Add, and a schedule: tasks with Key, At or Unique, and
+// retries. Due tasks start before other tasks. An attempt is one run of a task. A worker is a registered peer. It renews its lease with
 // heartbeats; when the lease expires, it's evicted, and its tasks return to the front of their
 // queues.
 //

@@ -50,7 +50,7 @@ func commands() []entry {
 			"Prints events as JSON lines. The kinds are: sync (comes first; no event is missed until the next one), work (count tasks were enqueued), done (a worker finished a task; retries and failures produce no event), cancel, delete and lost. " +
 				"While Redis can't be reached, the command says so and keeps trying. Events are sent, not stored: without watchers, they cost nothing."},
 		{"look", "explain", &explainCommand{}, "Show where a task is and why it isn't running.",
-			"The payload is not printed. Waiting tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key or --header. The exit status is 0 if there's a copy of the task, 1 if there's none, and 2 if the command failed."},
+			"The payload is not printed. Waiting tasks from Add without Key or Unique, such as those of \"worqr enqueue --header\", are found only by --key or --header. The exit status is 0 if there's a copy of the task, 1 if there's none, and 2 if the command failed."},
 		{"look", "check", &checkCommand{}, "Check a fleet's keys in Redis for damage, stuck tasks and risky settings. It's safe while the fleet is running.",
 			"A finding is an error, a warning or a notice. Exceeding a limit set by a --max flag is a warning; exceeding a default limit is a notice. " +
 				"The exit status is 0 if no errors or warnings are left, 1 if any are, and 2 if the check itself failed or no worqr keys have the prefix, so you can use it for alerts. In JSON, ok is true if the status is 0. " +
@@ -63,7 +63,7 @@ func commands() []entry {
 		{"act", "run-now", &runNowCommand{}, "Run a recurring task now.",
 			"The task runs now, with its payload and headers, in addition to its schedule. If an occurrence is running, the new one starts when it ends; if one is waiting for its retry, that one starts instead. The exit status is 1 if no recurring task has the key."},
 		{"act", "cancel", &cancelCommand{}, "Cancel a task wherever it is, and wait until it has stopped.",
-			"Waiting copies are removed; running ones are stopped, in any process, and never run again. Tasks from Add, such as those of \"worqr enqueue --header\", are found only by --key. The exit status is 0 if there were copies and none is left, and 1 if there were none, or one is still running."},
+			"Waiting copies are removed; running ones are stopped, in any process, and never run again. Tasks from Add without Key or Unique, such as those of \"worqr enqueue --header\", are found only by --key. The exit status is 0 if there were copies and none is left, and 1 if there were none, or one is still running."},
 		{"act", "remove", &removeCommand{}, "Remove waiting tasks by key.",
 			"Only the waiting task of a key is removed, not a running one; \"worqr cancel --key\" stops that, too. The exit status is 1 if no task waited under one of the keys."},
 		{"act", "requeue", &requeueCommand{}, "Put failed tasks back into their queue.",

@@ -124,7 +124,7 @@ type waitingRow struct {
 type waitingCommand struct {
 	onQueue
 	some
-	Added bool `help:"Show only tasks from Add that wait for their first start, with keys and headers."`
+	Added bool `help:"Show only tasks from Add without Key, At or Unique that wait for their first start, with keys and headers."`
 }
 
 // Run prints a line for each waiting task.
