@@ -35,9 +35,8 @@
 //	worqr_ready                                        1 while Peer.Ready returns nil
 //	worqr_last_beat_timestamp_seconds                  when Redis last answered a heartbeat; 0 before
 //
-// The label handler is "main", or "failed" for OnFailed. The wait is known only for tasks that have
-// a time, or come from Add, if they have a key, with other properties than Once. For other tasks, see
-// worqr_queue_oldest_task_age_seconds.
+// The label handler is "main", or "failed" for OnFailed. The wait is known for retries
+// and for tasks from Add and Every. For those from Enqueue, see worqr_queue_oldest_task_age_seconds.
 //
 // # The fleet
 //
