@@ -76,7 +76,7 @@ func (s *Schedules) page(ctx context.Context, h *home, l *site, jobs []*job) err
 		}
 		jobs = nil
 		for _, w := range compare {
-			if p := s.plan(w); p != nil {
+			if p := s.plan(ctx, w); p != nil {
 				s.printed(w.job, p.print)
 				jobs = append(jobs, w.job)
 			}
@@ -92,7 +92,7 @@ func (s *Schedules) page(ctx context.Context, h *home, l *site, jobs []*job) err
 func (s *Schedules) send(ctx context.Context, h *home, l *site, wants []want) error {
 	var p page
 	for _, w := range wants {
-		j, plan, spec := w.job, s.plan(w), s.specOf(w.job)
+		j, plan, spec := w.job, s.plan(ctx, w), s.specOf(w.job)
 		if plan == nil || !s.current(j) {
 			continue
 		}

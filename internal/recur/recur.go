@@ -68,7 +68,8 @@ type job struct {
 	since  int64     // this and state are only changed by the goroutine that asserts it
 	state  string    // the last one that Redis returned
 
-	flaw error // the last one logged; owned by the goroutine that asserts it
+	flaw error         // the last one logged; this and hung are owned by the goroutine that asserts it
+	hung chan struct{} // closed once the last call of Next has returned; nil if that came in time
 }
 
 func New(c Config) *Schedules {

@@ -1,6 +1,7 @@
 package recur
 
 import (
+	"context"
 	"errors"
 	"runtime/debug"
 	"time"
@@ -9,7 +10,13 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-var errPanicked = errors.New("the method Next panicked")
+var (
+	errPanicked = errors.New("the method Next panicked")
+	errHangs    = errors.New("the method Next didn't return")
+)
+
+// maxNext is how long a schedule's Next may hold up the others, once.
+const maxNext = time.Second
 
 // A panicError means that user code panicked.
 type panicError struct{ text, stack string }
@@ -40,10 +47,11 @@ func (s *Spec) plan(after, until time.Time) (p plan, err error) {
 func (s *Schedules) ahead() time.Duration { return max(min(6*s.period, time.Minute), 2*s.period) }
 
 // plan returns the plan that Redis wants of a job, or nil if there is none.
-func (s *Schedules) plan(w want) *plan {
-	spec := s.specOf(w.job)
-	p, err := spec.plan(w.after, w.after.Add(s.ahead()))
+func (s *Schedules) plan(ctx context.Context, w want) *plan {
+	p, err := s.timed(ctx, w)
 	switch {
+	case ctx.Err() != nil:
+		return nil
 	case w.state == store.ScheduleCompare && p.print != "":
 	case err != nil:
 		s.fault(w, err)
@@ -52,4 +60,32 @@ func (s *Schedules) plan(w want) *plan {
 		w.flaw = nil
 	}
 	return &p
+}
+
+// timed calls plan of a job's spec in a goroutine of its own, since that calls user code. If that
+// hangs, timed calls it again only once it has returned.
+func (s *Schedules) timed(ctx context.Context, w want) (plan, error) {
+	if w.hung != nil {
+		select {
+		case <-w.hung:
+			w.hung = nil
+		default:
+			return plan{}, errHangs
+		}
+	}
+	var p plan
+	err, done := errHangs, make(chan struct{}) // errHangs if Next ends its goroutine
+	spec := s.specOf(w.job)
+	go func() {
+		defer close(done)
+		p, err = spec.plan(w.after, w.after.Add(s.ahead()))
+	}()
+	select {
+	case <-done:
+		return p, err
+	case <-time.After(maxNext):
+	case <-ctx.Done():
+	}
+	w.hung = done
+	return plan{}, errHangs
 }
