@@ -157,6 +157,10 @@ func (q *Queue) prepare(tasks []TaskSpec) ([]store.Added, error) {
 	if q.bad != nil {
 		return nil, q.bad
 	}
+	spans := tooLarge("%d tasks were given; the limit is %d, and 1 MiB in total; split them across several calls", len(tasks), store.AddedLength)
+	if len(tasks) > store.AddedLength {
+		return nil, spans
+	}
 	added := make([]store.Added, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
@@ -173,7 +177,7 @@ func (q *Queue) prepare(tasks []TaskSpec) ([]store.Added, error) {
 		added[i] = store.Added{Card: t.card(), Payload: t.Payload}
 	}
 	if store.SpansAdded(added) {
-		return nil, tooLarge("%d tasks were given; the limit is %d, and 1 MiB in total; split them across several calls", len(tasks), store.AddedLength)
+		return nil, spans
 	}
 	return added, nil
 }
