@@ -138,6 +138,19 @@ func TestObserverRule(t *testing.T) {
 			break
 		}
 	}
+	add(t, q, worqr.TaskSpec{Payload: []byte("added"), Headers: map[string]string{"type": "t"}})
+	added := slices.Collect(each(t, seen.Added(t.Context())))
+	is.Equal(len(added), 1)
+	is.Equal(added[0].Headers, map[string]string{"type": "t"})
+	recurs := as(t, server, "worker")
+	is.NoErr(recurs.Queue(letters).Every("daily", worqr.Interval(24*time.Hour), nil, nil))
+	counting(t, recurs, "other", nil)
+	eventually(t, "its schedule is listed", func() bool {
+		for r := range each(t, seen.Recurring(t.Context())) {
+			return r.Key == "daily" && r.Asserted
+		}
+		return false
+	})
 	undenied(t, c)
 }
 
