@@ -8,8 +8,8 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// An AddedTask is a row of Queue.Added: a task of Add that waits for its first start. Once it's
-// retried, returned or changed, it's a ScheduledTask.
+// An AddedTask is a row of Queue.Added: a task from Add without Key, At or Unique that waits for its
+// first start. Once it's retried, returned or changed, it's a ScheduledTask.
 type AddedTask struct {
 	Key        string
 	Payload    []byte
@@ -18,7 +18,8 @@ type AddedTask struct {
 	Expires    time.Time // zero: never
 }
 
-// A ScheduledTask is a row of Queue.Scheduled: a task that waits under a key, or for a retry.
+// A ScheduledTask is a row of Queue.Scheduled: a task with a key or a time, a unique one, or one that
+// waits for a retry.
 type ScheduledTask struct {
 	Key        string // "" if it has none
 	Payload    []byte
