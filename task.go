@@ -30,10 +30,14 @@ type Task struct {
 	Failure   *inspect.FailedTask // for OnFailed: what happened
 	Result    []byte              // you may set it; EventDone and Queue.Result carry it
 
-	Headers    map[string]string // see TaskSpec
-	EnqueuedAt time.Time         // when it was added, or an occurrence was planned, by Redis's clock; zero for Enqueue, and for a Key or Unique with none of Headers, Expires, Timeout, MaxRetries and KeepResult
-	DueAt      time.Time         // when it could start, by Redis's clock; for a recurring task, its scheduled time; zero if unknown, as for Enqueue
-	LastError  string            // of the previous attempt, at most 1,024 bytes; "" if it had none, or its worker died
+	Headers map[string]string // see TaskSpec
+	// EnqueuedAt is when it was added, or an occurrence was planned, by Redis's clock. It's zero for
+	// Enqueue, and for a Key or Unique with none of Headers, Expires, Timeout, MaxRetries and KeepResult.
+	EnqueuedAt time.Time
+	// DueAt is when it could start, by Redis's clock, or the scheduled time of a recurring task. It's
+	// zero if unknown, as for Enqueue.
+	DueAt     time.Time
+	LastError string // of the previous attempt, at most 1,024 bytes; "" if it had none, or its worker died
 
 	attempt *engine.Attempt
 	ctx     context.Context // of the handler of batches; else nil
