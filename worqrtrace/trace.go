@@ -37,7 +37,7 @@ type Trace struct {
 	// DeleteFailed and their variants that was sent to Redis. Method is its name; Tasks is how many
 	// tasks it changed, or 0 if it doesn't count them.
 	Changed func(Queue)
-	// Failed: this peer moved tasks that can't start to the failed queue. Kind says why:
+	// Failed: this peer moved tasks to the failed queue without working on them. Kind says why:
 	// inspect.FailureExpired or inspect.FailureCrashed. Ended reports tasks that fail in any other
 	// way.
 	Failed        func(Queue)

@@ -35,6 +35,7 @@ type judge struct {
 	left    map[string]bool           // lane and worker: it has left, even if the server has lost that
 	renewed map[string]int64          // lane and worker → ms of Redis time
 	revived map[string]bool           // processes that existed when the server came back without its last writes
+	expired map[string]bool           // processes whose task had expired when it was taken
 	homes   map[string]*process       // worker → where it lives
 
 	started map[string]*start // by process id
@@ -68,7 +69,7 @@ type verdict struct {
 func newJudge(s *server) *judge {
 	return &judge{
 		s: s, lanes: map[string]*lane.Lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{}, settled: map[string]bool{},
-		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, left: map[string]bool{}, renewed: map[string]int64{}, revived: map[string]bool{},
+		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, left: map[string]bool{}, renewed: map[string]int64{}, revived: map[string]bool{}, expired: map[string]bool{},
 		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{}, at: map[string]*start{},
 		outcomes: map[string]map[string]bool{}, occurs: map[string]*occurring{},
 	}

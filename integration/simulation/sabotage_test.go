@@ -95,18 +95,18 @@ var sabotages = map[string]sabotage{
 		faults: "reset", finds: "was added once|again",
 	},
 	"expired-starts": {
-		from:  `elseif over then`,
-		to:    `elseif false then`,
+		from:  `prefix, observed and 1 or 0, now }`,
+		to:    `prefix, observed and 1 or 0, 0 }`,
 		finds: "after it has expired",
 	},
 	"occurs-once": {
-		from:  "courses.pass(entry, number(turn))\n          courses.follow(entry, true)",
+		from:  "courses.pass(entry, number(turn))\n        courses.follow(entry, true)",
 		to:    `courses.follow(entry, true)`,
 		finds: "after|is planned",
 		tune:  func(o *Options) { o.Recurring = true },
 	},
 	"occurs-next": {
-		from:  "courses.pass(entry, number(turn))\n          courses.follow(entry, true)",
+		from:  "courses.pass(entry, number(turn))\n        courses.follow(entry, true)",
 		to:    `courses.pass(entry, number(turn))`,
 		finds: "the next one isn't planned",
 		tune:  func(o *Options) { o.Recurring = true },

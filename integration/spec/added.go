@@ -31,18 +31,12 @@ func cardWith(card string, flag int, on bool) string {
 	return strconv.Itoa(flags) + card[1:]
 }
 
-// isOver reports whether a task has expired.
-func (q *queue) isOver(card string) bool {
-	if !cardHas(card, expires) {
-		return false
-	}
-	at, ok := integer(card[1:min(len(card), 17)])
-	return ok && at <= q.now
-}
-
-// again returns the card of a task that gets another chance.
+// again returns the card of a task that gets another chance: without an expiry time that has passed.
 func (q *queue) again(card string) string {
-	if card == "" || !q.isOver(card) {
+	if card == "" || !cardHas(card, expires) {
+		return card
+	}
+	if at, ok := integer(card[1:min(len(card), 17)]); !ok || at > q.now {
 		return card
 	}
 	return cardWith(card[:1]+card[min(len(card), 17):], expires, false)
@@ -211,7 +205,7 @@ func (r *round) fromAdded() {
 	r.dropAdded(taken...)
 }
 
-// startAdded starts the task in an item, unless it has expired.
+// startAdded starts the task in an item.
 func (r *round) startAdded(it item) {
 	entry, name, card, ok := it.added()
 	payload, process := it.pairs[1], r.ids[r.first]
@@ -221,7 +215,6 @@ func (r *round) startAdded(it item) {
 		return
 	}
 	r.forget()
-	kept := r.entry + entry
 	isApart := cardHas(card, apart)
 	if isApart {
 		var there bool
@@ -230,43 +223,16 @@ func (r *round) startAdded(it item) {
 			return
 		}
 	}
-	due := int64(it.id.ms)
-	switch {
-	case r.failed != nil && r.isOver(card):
-		r.name(payload, digest(entry))
-		if !r.expire(payload, entry, 0, 0, card, due) {
-			at := min(due, r.now) // as in lift
-			r.await(&r.lane, entry, payload, at, 0, 0, card)
-			r.plan(&r.lane, entry, at)
-			r.lifted = true
-		} else if isApart {
-			r.del(kept)
-		}
-	case isApart:
+	about := details{due: int64(it.id.ms), card: card}
+	if isApart {
 		r.name(payload, digest(entry))
 		r.queue.started(entry, process, payload, r.worker, 0, 0, card)
-		r.begin(payload, entry, 0, 0, details{due: due, card: card})
-	default:
-		value := "a:" + it.id.String() + "-" + it.pairs[0]
+	} else {
+		about.value = "a:" + it.id.String() + "-" + it.pairs[0]
 		r.push(r.process+process, payload)
-		r.set(r.entries, process, value, name, process+":"+r.worker)
-		r.begin(payload, entry, 0, 0, details{due: due, card: card, value: value})
+		r.set(r.entries, process, about.value, name, process+":"+r.worker)
 	}
-}
-
-// expire fails a task that has expired, if it can.
-func (r *round) expire(payload, entry string, retries, crashes int64, card string, due int64) bool {
-	if !r.buries(r.failed) {
-		r.trouble = "WRONGTYPE a key of the failed queue is of another type"
-		return false
-	}
-	const reason = "its time was over before it started"
-	r.addFailed(r.failed, r.worker, r.otherID(), failure{payload, entry, "expired", reason, retries, crashes, card, due})
-	r.keepResult(entry, card, store.EndExpired, reason, "")
-	r.unstarted++
-	r.expired++
-	r.gaveUp = true
-	return true
+	r.begin(payload, entry, 0, 0, about)
 }
 
 // dropLine drops a page of the added tasks, and returns how many are left.

@@ -3,8 +3,6 @@ package spec
 import (
 	"fmt"
 	"slices"
-
-	"github.com/worqr/worqr/internal/store"
 )
 
 // details are the optional parts of the reply about a started task.
@@ -25,6 +23,9 @@ func (r *round) tell(payload string, token int64, entry string, retries, crashes
 		}
 		more = []any{entry, retries, crashes, failure, a.due, a.card, a.failure, int64(bit(byKey))}
 	}
+	if r.most > 0 && crashes >= r.most && len(payload) > 1<<20 {
+		payload = ""
+	}
 	r.started = append(r.started, payload, token, more)
 }
 
@@ -42,19 +43,10 @@ func (s *Store) failureOf(key string) (fields []any) {
 	return fields
 }
 
-// otherID makes an id that no process has from the last one.
-func (r *round) otherID() string {
-	if r.final == len(r.ids) {
-		r.final--
-	}
-	r.others++
-	return fmt.Sprintf("%s.%03d", r.ids[len(r.ids)-1], r.others)
-}
-
 // risky reports whether to leave a task to other workers: it's one crash away from failing, and
 // this round may start only one such task.
 func (r *round) risky(crashes int64) bool {
-	if r.most == 0 || crashes < max(r.most-1, 1) || crashes >= r.most && (r.failed == nil || r.buries(r.failed)) {
+	if crashes < max(r.most-1, 1) || crashes >= r.most {
 		return false
 	}
 	if r.solo {
@@ -62,29 +54,6 @@ func (r *round) risky(crashes int64) bool {
 		return false
 	}
 	r.skipped++
-	return true
-}
-
-// deadly moves a task to the failed queue, and returns true, if too many workers have died holding
-// it.
-func (r *round) deadly(payload, entry string, retries, crashes int64, card string, due int64) bool {
-	if r.most == 0 || crashes < r.most {
-		return false
-	}
-	if r.failed != nil && !r.buries(r.failed) {
-		r.trouble = "WRONGTYPE a key of the failed queue is of another type"
-		return false
-	}
-	id := r.otherID()
-	if r.failed != nil {
-		reason := fmt.Sprint(crashes, " workers died holding it")
-		r.addFailed(r.failed, r.worker, id, failure{payload, entry, "crashed", reason, retries, crashes, card, due})
-		r.keepResult(entry, card, store.EndFailed, reason, "")
-	} else {
-		r.putAside("r:"+id, payload, retries, crashes)
-	}
-	r.unstarted++
-	r.gaveUp = true
 	return true
 }
 
@@ -138,23 +107,9 @@ func (r *round) startEntry(entry string, due int64) {
 	switch {
 	case !waits:
 		r.remove(r.schedule, entry) // Redis has lost the entry
-	case r.failed != nil && r.isOver(card):
-		if r.expire(payload, entry, retries, crashes, card, due) {
-			r.unwait(&r.lane, entry)
-		} else {
-			r.skipped++
-		}
-	case r.failed == nil && r.most > 0 && crashes >= r.most:
-		r.putAside(entry, payload, retries, crashes)
-		r.gaveUp = true
 	case crashes > 0 && r.first >= len(r.ids)-r.ahead:
 		r.final = r.first // it isn't prefetched either
 	case r.risky(crashes):
-	case r.deadly(payload, entry, retries, crashes, card, due):
-		r.unwait(&r.lane, entry)
-		if !isKey(entry) {
-			r.forgetCrashes(payload)
-		}
 	default:
 		r.beginEntry(payload, entry, retries, crashes, details{due: due, card: card, failure: failed})
 	}
@@ -195,15 +150,12 @@ func (r *round) fromList() {
 		case crashes == 0:
 			r.begin(payload, "", 0, 0, details{})
 		case r.risky(crashes):
-			entry := "r:" + r.otherID()
+			r.moved++
+			entry := fmt.Sprintf("r:%s.%03d", id, r.moved)
 			r.del(r.process + id)
 			r.await(&r.lane, entry, payload, r.now, 0, 0, "")
 			r.set(r.lane.entry+entry, "digest", r.digest(payload))
 			r.plan(&r.lane, entry, r.now)
-			r.moved++
-		case r.deadly(payload, "", 0, crashes, "", 0):
-			r.del(r.process + id)
-			r.forgetCrashes(payload)
 		default:
 			r.begin(payload, "", 0, crashes, details{})
 		}

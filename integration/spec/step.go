@@ -12,26 +12,23 @@ func init() { verbs["step"] = of(step) }
 // A round is one step of a worker in progress.
 type round struct {
 	*queue
-	worker, working           string
-	number, last              int64
-	most                      int64 // deaths
-	solo                      bool
-	holds                     bool // something, if that's known
-	keep, ahead               int
-	failed                    *lane // nil in a failed queue
-	ids                       []string
-	token                     int64
-	started                   []any // payload, token and details of started tasks
-	plain                     []any
-	trouble                   string
-	gaveUp                    bool // something failed
-	idlers                    int
-	final, first              int // indexes of ids: after the last to start; the next
-	others                    int // ids made from the last one
-	skipped, unstarted, moved int
-	expired                   int // how many of the unstarted tasks had expired
-	empty                     bool
-	lifted                    bool // expired added tasks that can't fail are entries now
+	worker, working string
+	number, last    int64
+	most            int64 // deaths
+	solo            bool
+	holds           bool // something, if that's known
+	keep, ahead     int
+	failed          *lane // nil in a failed queue
+	ids             []string
+	token           int64
+	started         []any // payload, token and details of started tasks
+	plain           []any
+	trouble         string
+	gaveUp          bool // something failed
+	idlers          int
+	final, first    int // indexes of ids: after the last to start; the next
+	skipped, moved  int
+	empty           bool
 }
 
 const odd = "WRONGTYPE a key of the queue or of the process is of another type"
@@ -88,7 +85,7 @@ func step(q *queue, c store.Call) any {
 	q.trimLog()
 
 	more := r.leaves(open)
-	again = again || r.lifted || more && r.number == r.last || r.unstarted+r.moved > 0 && !r.empty || overtaken && len(r.started)/3 < needed
+	again = again || more && r.number == r.last || r.moved > 0 && !r.empty || overtaken && len(r.started)/3 < needed
 	rank, due := -1, int64(-1)
 	if says.idle && len(r.started)/3+len(r.plain) < needed && !again {
 		rank, due = r.rest(open)
@@ -99,7 +96,7 @@ func step(q *queue, c store.Call) any {
 	if more {
 		hungry = -1
 	}
-	return []any{settled, strange, r.started, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.unstarted, r.last, dropped, nil, nil, r.expired}
+	return []any{settled, strange, r.started, r.plain, r.token, cancels, seen, rank, hungry, bit(again || unheard), r.trouble, recorded, due, r.last, dropped, nil, nil, r.now}
 }
 
 // A preface holds the arguments of a round before its lists, apart from those kept in round.
@@ -352,7 +349,11 @@ func (r *round) giveUp(id string, started int64, kind string, due int64, reason 
 	case r.failed != nil:
 		r.addFailed(r.failed, r.worker, id, failure{payload, run.entry, kind, reason, run.tried, run.died, run.card, due})
 		r.clear(r.working, id, run.entry)
-		r.keepResult(run.entry, run.card, store.EndFailed, reason, "")
+		end := store.EndFailed
+		if kind == string(store.Expired) {
+			end = store.EndExpired
+		}
+		r.keepResult(run.entry, run.card, end, reason, "")
 	case run.entry != "":
 		r.remove(r.working, id)
 		r.returned(run.entry, id, payload, aside+r.now, run.tried, run.died, run.card)

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -36,13 +37,22 @@ func (s *Session) answerLocked(now time.Time, e *exchange, a *store.Answer, begu
 		}
 		return false
 	}
+	expired, crashed := 0, 0 // what has failed without being begun
 	for i, end := range e.outcomes {
 		what := store.Gone
 		if i < len(a.Settled) {
 			what = a.Settled[i]
 		}
-		s.settledLocked(end, what, e.repeated, a.Trouble)
+		switch what = s.settledLocked(end, what, e.repeated, a.Trouble); {
+		case what != store.OK || end.Verb != store.Fail || !end.isUnbegun():
+		case end.Kind == store.Expired:
+			expired++
+		default:
+			crashed++
+		}
 	}
+	s.failedUnbegunLocked(store.Expired, expired, e.Crashes)
+	s.failedUnbegunLocked(store.Crashed, crashed, e.Crashes)
 	if s.compareLastLocked(a.Before(), e.mark) {
 		s.token = a.Token // Redis issued the round's own tokens after that
 	}
@@ -110,6 +120,8 @@ func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 		case late:
 			s.giveBackLocked(t) // another worker may have it, or it was canceled
 			continue
+		case s.failLocked(t, a.Now, e.Crashes):
+			continue
 		case e.Crashes > 0 && start.Crashes >= max(e.Crashes-1, 1):
 			if t.risky = s.engine.risk.CompareAndSwap(false, true); !t.risky {
 				s.giveBackLocked(t) // another queue has started one in the meantime
@@ -119,6 +131,22 @@ func (s *Session) keepLocked(e *exchange, a *store.Answer, begun []*Attempt, lat
 		tasks = append(tasks, t)
 	}
 	return tasks
+}
+
+// failLocked fails a task that has expired or crashed too often, and reports whether it has. In a failed queue,
+// no task expires.
+func (s *Session) failLocked(t *Attempt, now int64, crashes int) bool {
+	o := store.Outcome{Verb: store.Fail}
+	switch {
+	case t.Failure == nil && t.Card.Expires > 0 && t.Card.Expires <= now:
+		o.Kind, o.Reason = store.Expired, "its time was over before it started"
+	case crashes > 0 && t.Crashes >= crashes:
+		o.Kind, o.Reason = store.Crashed, fmt.Sprint(t.Crashes, " workers died holding it")
+	default:
+		return false
+	}
+	s.outbox = append(s.outbox, t.unbegun(o))
+	return true
 }
 
 // toldLocked handles what an answer reports about cancels, other rounds and the queue.
@@ -160,35 +188,22 @@ func (s *Session) noteLocked(e *exchange, a *store.Answer) {
 		}
 		s.mu.laterLocked(func() { s.odd.Note(s.engine.Log, "tasks can't be started", trouble, "queue", s.queue.id) })
 	}
-	if a.Unstarted > 0 {
-		s.failedUnstartedLocked(a.Unstarted-a.Expired, store.Crashed)
-		s.failedUnstartedLocked(a.Expired, store.Expired)
-		s.queue.counts.Expired.Add(int64(a.Expired))
-		s.mu.laterLocked(func() { s.logUnstarted(a, e.Crashes) })
-	}
 }
 
-// failedUnstartedLocked counts tasks that failed without being started.
-func (s *Session) failedUnstartedLocked(tasks int, kind store.Kind) {
-	if tasks <= 0 {
+// failedUnbegunLocked reports tasks that failLocked failed. Expired tasks don't indicate a fault, and there may be many.
+func (s *Session) failedUnbegunLocked(kind store.Kind, tasks, most int) {
+	if tasks == 0 {
 		return
 	}
-	s.queue.counts.Failed.Add(int64(tasks))
 	s.engine.Trace.Failed(worqrtrace.Queue{
 		At: time.Now(), Queue: s.queue.name, WorkerID: s.member.Worker, OnFailed: s.view.Keys.IsFailed(), Kind: kind, Tasks: tasks,
 	})
-}
-
-// logUnstarted logs how many tasks failed without being started. Expired tasks don't indicate a fault,
-// and there may be many.
-func (s *Session) logUnstarted(a *store.Answer, most int) {
-	if crashed := a.Unstarted - a.Expired; crashed > 0 && s.engine.failures.finals.AllowMany(s.queue.id, crashed) {
-		s.engine.Log.Error("worqr: tasks failed for good: too many workers died holding them; list them with Failed",
-			"queue", s.queue.id, "tasks", crashed, "kind", store.Crashed, "MaxCrashes", most)
+	if kind == store.Crashed {
+		s.mu.laterLocked(func() { s.engine.failures.crashed(s.queue.id, tasks, most) })
+		return
 	}
-	if a.Expired > 0 {
-		s.engine.failures.expired(s.queue.id, a.Expired)
-	}
+	s.queue.counts.Expired.Add(int64(tasks))
+	s.mu.laterLocked(func() { s.engine.failures.expired(s.queue.id, tasks) })
 }
 
 // restore undoes a round that Redis didn't execute. Its callers get the error.
@@ -282,8 +297,8 @@ func (s *Session) tellFailedLocked(e *exchange, m mishap) {
 	}
 }
 
-// settledLocked handles the answer to one ending.
-func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool, trouble string) {
+// settledLocked handles the answer to one ending. It returns the answer, corrected if the round was repeated.
+func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool, trouble string) store.Settled {
 	c := s.queue.counts
 	if what == store.Gone && repeated && end.held {
 		what = store.OK // the first copy of the round ended it
@@ -293,14 +308,14 @@ func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool, 
 		t := s.held[end.Process]
 		switch {
 		case t == nil:
-		case end.ours && end.by == nil:
+		case end.isUnbegun():
 			t.round = 0
 			s.refused = append(s.refused, t) // returned by the next beat; held until then, since its cancel isn't over
 			s.safeLocked(t)
 		default:
 			t.round = 0
 		}
-		return
+		return what
 	}
 	switch {
 	case what == store.Gone:
@@ -314,10 +329,10 @@ func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool, 
 		c.Snoozed.Add(1)
 	case end.Verb == store.Fail:
 		c.Failed.Add(1)
-		if t := s.held[end.Process]; t != nil {
+		if t := s.held[end.Process]; t != nil && !end.isUnbegun() {
 			s.mu.laterLocked(func() { s.engine.failures.final(t, end.Kind, logs.Printable(end.Reason)) })
 		}
-	case end.done != nil || end.by != nil: // otherwise it was never begun
+	case !end.isUnbegun():
 		c.Stopped.Add(1)
 	}
 	if t := s.held[end.Process]; t != nil && t.Token == end.Token {
@@ -327,6 +342,7 @@ func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool, 
 		s.safeLocked(t)
 	}
 	end.tellLocked(settled{what: what})
+	return what
 }
 
 // distributeLocked gives tasks to the callers that asked for some, and returns the rest. If the
@@ -374,14 +390,16 @@ func (s *Session) handLocked(e *exchange, tasks []*Attempt, full bool) {
 
 // giveBackLocked returns an unbegun task to the front.
 func (s *Session) giveBackLocked(t *Attempt) {
-	s.outbox = append(s.outbox, t.unbegun(store.Stop))
+	s.outbox = append(s.outbox, t.unbegun(store.Outcome{Verb: store.Stop}))
 	s.hurryLocked()
 }
 
 // unbegun returns the ending of a task that no handler or caller has begun.
-func (t *Attempt) unbegun(verb store.Ending) *ending {
-	return &ending{Outcome: t.outcome(store.Outcome{Verb: verb}), ours: true}
+func (t *Attempt) unbegun(o store.Outcome) *ending {
+	return &ending{Outcome: t.outcome(o), ours: true}
 }
+
+func (end *ending) isUnbegun() bool { return end.ours && end.by == nil }
 
 // dropReadyLocked ends the prefetched tasks that were canceled.
 func (s *Session) dropReadyLocked() {
@@ -389,7 +407,7 @@ func (s *Session) dropReadyLocked() {
 		return
 	}
 	for _, t := range s.queue.withdrawLocked(func(t *Attempt) bool { return errors.Is(context.Cause(t.ctx), ErrCanceled) }) {
-		s.outbox = append(s.outbox, t.unbegun(store.Drop))
+		s.outbox = append(s.outbox, t.unbegun(store.Outcome{Verb: store.Drop}))
 	}
 }
 

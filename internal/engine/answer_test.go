@@ -41,6 +41,7 @@ func TestAnswerSettles(t *testing.T) {
 	for name, c := range map[string]struct {
 		what     store.Settled
 		said     store.Ending
+		kind     store.Kind
 		ours     bool
 		repeated bool
 		strange  bool // the task wasn't held
@@ -56,6 +57,11 @@ func TestAnswerSettles(t *testing.T) {
 		"snoozed":                    {what: store.OK, said: store.Snooze, told: store.OK, count: func(c *Counts) int64 { return c.Snoozed.Load() }},
 		"retried":                    {what: store.OK, said: store.Retry, told: store.OK, count: func(c *Counts) int64 { return c.Retried.Load() }},
 		"failed":                     {what: store.OK, said: store.Fail, told: store.OK, count: func(c *Counts) int64 { return c.Failed.Load() }},
+		"failed, not begun":          {what: store.OK, said: store.Fail, ours: ours, count: func(c *Counts) int64 { return c.Failed.Load() }},
+		"expired, not begun":         {what: store.OK, said: store.Fail, kind: store.Expired, ours: ours, count: func(c *Counts) int64 { return c.Expired.Load() }},
+		"expired, and canceled":      {what: store.Canceled, said: store.Fail, kind: store.Expired, ours: ours, count: func(c *Counts) int64 { return c.Canceled.Load() - c.Expired.Load() }},
+		"expired, by the first copy": {what: store.Gone, said: store.Fail, kind: store.Expired, ours: ours, repeated: true, count: func(c *Counts) int64 { return c.Expired.Load() }},
+		"expired, refused":           {what: store.Refused, said: store.Fail, kind: store.Expired, ours: ours, held: true, again: true, count: func(c *Counts) int64 { return 1 - c.Expired.Load() - c.Failed.Load() }},
 		"canceled in the meantime":   {what: store.Canceled, said: store.Stop, told: store.Canceled, count: func(c *Counts) int64 { return c.Canceled.Load() }},
 		"dropped":                    {what: store.OK, said: store.Drop, ours: ours, count: func(c *Counts) int64 { return c.Canceled.Load() }},
 		"gone":                       {what: store.Gone, said: store.Finish, told: store.Gone},
@@ -73,6 +79,7 @@ func TestAnswerSettles(t *testing.T) {
 				delete(r.held, "a")
 			}
 			s := r.says(task, c.said)
+			s.Kind = c.kind
 			if s.ours = c.ours; c.ours {
 				s.done = nil
 			}
@@ -99,6 +106,52 @@ func TestAnswerSettles(t *testing.T) {
 			}
 			if c.count != nil && c.count(r.queue.counts) != 1 {
 				t.Error("it isn't counted")
+			}
+		})
+	}
+}
+
+// A task that has expired or crashed too often fails in the next round, and its handler isn't called. In a failed
+// queue, no task expires.
+func TestAnswerFails(t *testing.T) {
+	t.Parallel()
+	const now int64 = 2_000_000_000_000
+	for name, c := range map[string]struct {
+		start   store.Start
+		crashes int // MaxCrashes
+		kind    store.Kind
+		reason  string
+	}{
+		"neither":                    {start: store.Start{Crashes: 1}, crashes: 3},
+		"expired":                    {start: store.Start{Entry: "k:x", Card: "1000" + fmt.Sprint(now)}, crashes: 3, kind: store.Expired, reason: "its time was over before it started"},
+		"expires a ms later":         {start: store.Start{Entry: "k:x", Card: "1000" + fmt.Sprint(now+1)}, crashes: 3},
+		"expired, and was added":     {start: store.Start{Entry: "k:x", Added: true, Card: "1000" + fmt.Sprint(now)}, crashes: 3, kind: store.Expired, reason: "its time was over before it started"},
+		"expired, in a failed queue": {start: store.Start{Entry: "k:x", Card: "1000" + fmt.Sprint(now), Failure: &store.FailedTask{}}, crashes: 3},
+		"crashed":                    {start: store.Start{Crashes: 3}, crashes: 3, kind: store.Crashed, reason: "3 workers died holding it"},
+		"crashed more often":         {start: store.Start{Crashes: 5}, crashes: 3, kind: store.Crashed, reason: "5 workers died holding it"},
+		"crashed, at the only limit": {start: store.Start{Crashes: 1}, crashes: 1, kind: store.Crashed, reason: "1 workers died holding it"},
+		"crashed, without a limit":   {start: store.Start{Crashes: 9}},
+		"crashed, in a failed queue": {start: store.Start{Entry: "k:x", Crashes: 3, Failure: &store.FailedTask{}}, crashes: 3, kind: store.Crashed, reason: "3 workers died holding it"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			r := seated(t, func(o *Options) { o.MaxCrashes = c.crashes })
+			e := r.asks()
+			a, _ := r.brings(e, 1)
+			c.start.Token = a.Started[0].Token
+			a.Started[0], a.Now = c.start, now
+			r.engine.risk.Store(true) // what fails needs no turn among the risky ones
+			defer r.engine.risk.Store(false)
+			if !r.answerLocked(noon, e, a, []*Attempt{newAttempt(r, e.Start[0], c.start)}) {
+				t.Fatal("it has ended")
+			}
+			if fails := c.kind != ""; r.queue.handling == 0 != fails {
+				t.Fatalf("%d handlers run", r.queue.handling)
+			} else if fails {
+				next := r.composeLocked(noon)
+				if len(next.Outcomes) != 1 || next.Outcomes[0].Verb != store.Fail || next.Outcomes[0].Kind != c.kind || next.Outcomes[0].Reason != c.reason {
+					t.Error("the next round says", *next.Outcomes[0])
+				}
 			}
 		})
 	}

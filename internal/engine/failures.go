@@ -105,6 +105,14 @@ func (f *failures) expired(queue string, tasks int) {
 	}
 }
 
+// crashed logs how many tasks of a queue failed because too many workers had died holding them.
+func (f *failures) crashed(queue string, tasks, most int) {
+	if f.finals.AllowMany(queue, tasks) {
+		f.log.Error("worqr: tasks failed for good: too many workers died holding them; list them with Failed",
+			"queue", queue, "tasks", tasks, "kind", store.Crashed, "MaxCrashes", most)
+	}
+}
+
 // panicked logs a panic with its stack, and when the task will be retried.
 func (f *failures) panicked(t *Attempt, j judgement) {
 	queue := t.session.queue.id

@@ -101,8 +101,10 @@ func lifted(payload, due string, retries, crashes int, fields ...string) string 
 // digestOfA is the digest that stands for the first task of line.
 var digestOfA = digest(spelled("k:@1-7-a"))
 
-// tooLate is the reason of a task that failed because it had expired.
-const tooLate = `reason="its time was over before it started"`
+// tooLate is how a worker ends a task that has expired, and overdue the reason that the failed task has.
+var tooLate = Outcome{Kind: Expired, Reason: "its time was over before it started"}
+
+const overdue = `reason="its time was over before it started"`
 
 // failedX returns the keys of the first task of line after it has failed.
 func failedX(id string, fields ...string) []string {
@@ -117,13 +119,14 @@ func TestAdded(t *testing.T) {
 	}
 	const bareCourse = "{card= late=0 more=now passed=now payload= print=1:1a since=7 times=}"
 	waits2 := member.with("added", "|1-7-a/0=x|")
-	expired := func(id string) []string { return failedX(id, "card=10000000000000005", "kind=expired", tooLate) }
+	expires := func(n int64) func(*env) string { return ends(n, "p1", 1, Fail, tooLate) }
+	expired := failedX("p1", "card=10000000000000005", "kind=expired", overdue)
 	run(t, []scenario{
-		{name: "expired", seed: member.with("added", "|1-7-a/10000000000000005=x 1-8-a/0=y|"), steps: []when{
-			{call: begins(1, "p1", "p2"), want: "started=y/1*@k:@1-8-a[0][1] again unstarted=1 expired=1", state: member.with("rounds", "{w1=1}", "token", "=1", "working:w1", "(p1=1)", "process:p1", "[y]",
-				"entries", "{a:1-8-a=p1:w1 p1=a:1-8-a0}").with(expired("p2.001")...)}}},
+		{name: "expired", seed: member.with("added", "|1-7-a/10000000000000005=x|"), steps: []when{
+			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[10000000000000005][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a10000000000000005}")},
+			{call: expires(2), want: "settled=ok", state: doneX.with(expired...)}}},
 		{name: "expired, in the schedule", seed: backA.with("schedule", "(k:@1-7-a=2)", "keyed:k:@1-7-a", strings.Replace(lifted("x", "2", 0, 0), "card=0", "card=10000000000000005", 1)), steps: []when{
-			{call: begins(3, "p1"), want: "again unstarted=1 expired=1", state: doneX.with("rounds", "{w1=3}").with(expired("p1.001")...)}}},
+			{call: inTurn(begins(3, "p1"), ends(4, "p1", 2, Fail, tooLate)), want: "started=x/2@k:@1-7-a%[10000000000000005]; settled=ok", state: doneX.with("rounds", "{w1=4}", "token", "=2").with(expired...)}}},
 		{name: "a card that only looks like an expiry", seed: member.with("added", "|1-7-a/00000000000000005=x|"), steps: []when{
 			{call: begins(1, "p1"), want: "started=x/1*@k:@1-7-a[00000000000000005][1]", state: runsA.with("entries", "{a:1-7-a=p1:w1 p1=a:1-7-a00000000000000005}")}}},
 		{name: "not expired, requeued", seed: doneX.with(failedX("p1", "card=10009999999999999h", "kind=expired")...), steps: []when{
@@ -133,8 +136,9 @@ func TestAdded(t *testing.T) {
 			{call: cancelsKey("@99999999999999-525001-a"), want: "removed=1 token=0", state: member.with("added", "|99999999999999-1048575-b/0=y|")},
 			{call: cancelsKey("@99999999999999-1048575-b"), want: "removed=1 token=0", state: member}}},
 		{name: "expired, of a late id", seed: member.with("added", "|99999999999999-525001-a/10000000000000005=x|"), steps: []when{
-			{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "("+late+":k:p1.001=0)", "failed:keyed:k:p1.001",
-				failedOf("x", "now", "card=10000000000000005", "digest="+late, "kind=expired", tooLate, "from=k:@99999999999999-525001-a", "planned=99999999999999"))}}},
+			{call: inTurn(func(e *env) string { return begins(1, "p1")(e)[:len("started=x/1*")] }, ends(2, "p1", 1, Fail, Outcome{Kind: Expired, Reason: tooLate.Reason, Due: 99999999999999})),
+				want: "started=x/1*; settled=ok", state: doneX.with("failed:schedule", "(k:p1=now)", "failed:contents", "("+late+":k:p1=0)", "failed:keyed:k:p1",
+					failedOf("x", "now", "card=10000000000000005", "digest="+late, "kind=expired", overdue, "from=k:@99999999999999-525001-a", "planned=99999999999999"))}}},
 		{name: "put again, of an id that is still to come", seed: member.with("added", "|99999999999999-525001-a/0=x|"), steps: []when{
 			{call: sets("@99999999999999-525001-a", "y", "+60m", "earlier"), want: "ok", state: member.with("schedule", "(k:@99999999999999-525001-a=now)", "contents", "(#y:k:@99999999999999-525001-a=0)",
 				"keyed:k:@99999999999999-525001-a", waits("y", "now", 0, 0))}}},
@@ -179,9 +183,9 @@ func TestAddedApart(t *testing.T) {
 		{name: "lost", seed: seed.with("keyed:k:@1-7-a", ""), steps: []when{
 			{call: begins(1, "p1"), want: "", state: member.with("rounds", "{w1=1}")}}},
 		{name: "expired", seed: seed.with("added", "|1-7-a/30000000000000005=|"), steps: []when{
-			{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: member.with("rounds", "{w1=1}",
-				"failed:schedule", "(k:p1.001=now)", "failed:contents", "("+digestOfA+":k:p1.001=0)", "failed:keyed:k:p1.001",
-				failedOf(large, "now", "card=10000000000000005", "digest="+digestOfA, "kind=expired", tooLate, "from=k:@1-7-a"))}}},
+			{call: inTurn(begins(1, "p1"), ends(2, "p1", 1, Fail, tooLate)), want: "started=" + large + "/1@k:@1-7-a%[10000000000000005]; settled=ok", state: doneX.with(
+				"failed:schedule", "(k:p1=now)", "failed:contents", "("+digestOfA+":k:p1=0)", "failed:keyed:k:p1",
+				failedOf(large, "now", "card=10000000000000005", "digest="+digestOfA, "kind=expired", overdue, "from=k:@1-7-a"))}}},
 		{name: "explained", seed: seed, steps: []when{{call: explains("k:@1-7-a", ""), want: "workers=1 added=1 line=0@1/0=" + large, state: seed.with("added", `|1-7-a/2=""|`)}}},
 		{name: "canceled", seed: seed, steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},
 		{name: "canceled, and its payload is lost", seed: seed.with("keyed:k:@1-7-a", ""), steps: []when{{call: cancelsKey("@1-7-a"), want: "removed=1 token=0", state: member}}},
@@ -189,12 +193,6 @@ func TestAddedApart(t *testing.T) {
 		{name: "changed", seed: seed, steps: []when{
 			{call: sets("@1-7-a", "b", "+60m"), want: "ok", state: member.with("contents", "(#b:k:@1-7-a=0)", "schedule", "(k:@1-7-a=+60m)", "keyed:k:@1-7-a", waits("b", "+60m", 0, 0))}}},
 	})
-}
-
-// addedLine returns a stream of n added tasks.
-func addedLine(n int, card, payload string) string {
-	all := series(n, func(i int) string { return fmt.Sprintf("1-%d-a/%s=%s", i+1, card, payload) })
-	return "|" + strings.Join(all, " ") + "|"
 }
 
 // An added task that waits under the key of a schedule becomes an entry, known only by its key. The
@@ -212,51 +210,53 @@ func TestRecurBesideAdded(t *testing.T) {
 			"keyed:k:y": h(waits("x", "+10m", 0, 0), "turn=+10m", "card=0s13:now")}}}}})
 }
 
-// Tasks that have expired or crashed too many workers fail if they can.
-func TestGuardExpires(t *testing.T) {
-	const over, late = "10000000000000005", "99999999999999-525001-a"
-	digestOf := func(name string) string { return digest(spelled("k:@" + name)) }
-	failedTask := func(payload string, fields ...string) string {
-		return failedOf(payload, "now", append([]string{"kind=expired", tooLate}, fields...)...)
-	}
-	foreign := state{"failed:schedule": "=foreign"}
-	lifted := func(name, due string) state {
-		return member.merged(foreign).with("rounds", "{w1=1}", "schedule", "(k:@"+name+"="+due+")", "contents", "(#@:k:@"+name+"=0)",
-			"keyed:k:@"+name, h(waits("x", due, 0, 0), "card="+over, "digest="+digestOf(name)))
-	}
-	again := lifted("1-1-a", "1").with("idle", "(w2=clock:-1m)")
+// The worker fails a task that has expired or crashed too many workers: the step starts it like any other.
+func TestGuardFails(t *testing.T) {
+	const over = "10000000000000005"
 	kept := "5" + over[1:] + "0003600000"
-	died := keyX.with("keyed:k:x", h(waits("a", "-1m", 0, 1), "card="+over))
-	dead := keyX.with("keyed:k:x", h(waits("a", "-1m", 0, 2), "card="+keeps))
-	one := func(payload string, s state, fields ...string) state {
-		return s.with("rounds", "{w1=1}", "failed:schedule", "(k:p1.001=now)", "failed:contents", "(#"+payload+":k:p1.001=0)", "failed:keyed:k:p1.001", failedTask(payload, fields...))
+	crashed := Outcome{Kind: Crashed, Reason: "2 workers died holding it"}
+	waiting := func(card string, crashes int) state {
+		return keyX.with("keyed:k:x", h(waits("a", "-1m", 0, crashes), "card="+card))
 	}
+	failedA := func(o Outcome, fields ...string) state {
+		return state{}.with("failed:schedule", "(k:p1=now)", "failed:contents", "(#a:k:p1=0)", "failed:keyed:k:p1",
+			failedOf("a", "now", append([]string{"from=k:x", "kind=" + string(o.Kind), fmt.Sprintf("reason=%q", o.Reason)}, fields...)...))
+	}
+	one := func(o Outcome, fields ...string) state { return doneX.merged(failedA(o, fields...)) }
+	start := func(crashes int) func(*env) string {
+		return steps(Round{Worker: "w1", Number: 1, Crashes: crashes, Start: []string{"p1"}})
+	}
+	large := strings.Repeat("l", RoundBytes+1)
 	two := state{"failed:schedule": "(k:g1=-9m k:g2=-9m)", "failed:contents": "(#x:k:g1=0 #x:k:g2=0)", "failed:keyed:k:g1": failedOf("x", "-9m"), "failed:keyed:k:g2": failedOf("x", "-9m")}
-	ofX := []string{"from=k:x", "planned=-1m", "deaths=1", "card=" + over}
 	inF := state{"failed:workers": "(w1=+60m)", "failed:schedule": "(k:g1=-9m)", "failed:contents": "(#x:k:g1=0)", "failed:keyed:k:g1": failedOf("x", "-9m", "tries=2", "deaths=1", "planned=-8m", "card="+over)}
 	run(t, []scenario{
-		{name: "two with one payload", seed: member.with("added", addedLine(2, over, "x")), steps: []when{
-			{call: begins(1, "p1", "p2", "p3"), want: "unstarted=2 expired=2", state: member.with("rounds", "{w1=1}", "failed:schedule", "(k:p3.001=now k:p3.002=now)",
-				"failed:contents", "("+digestOf("1-1-a")+":k:p3.001=0 "+digestOf("1-2-a")+":k:p3.002=0)",
-				"failed:keyed:k:p3.001", failedTask("x", "from=k:@1-1-a", "card="+over, "digest="+digestOf("1-1-a")),
-				"failed:keyed:k:p3.002", failedTask("x", "from=k:@1-2-a", "card="+over, "digest="+digestOf("1-2-a")))}}},
-		{name: "nothing can fail", seed: member.merged(foreign).with("added", addedLine(1, over, "x")), steps: []when{
-			{call: begins(1, "p1", "p2"), want: "again trouble=WRONGTYPE", state: lifted("1-1-a", "1")}}},
-		{name: "nothing can fail, and the clock was set back", seed: member.merged(foreign).with("added", "|"+late+"/"+over+"=x|"), steps: []when{
-			{call: begins(1, "p1", "p2"), want: "again trouble=WRONGTYPE", state: lifted(late, "now")}}},
-		{name: "nothing can fail: no worker is woken", alive: []string{"w2"}, seed: again, steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 2, Start: []string{"p1"}}), want: "trouble=WRONGTYPE", state: again.with("rounds", "{w1=2}")}}},
-		{name: "it has a crash count", seed: died, steps: []when{{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: one("a", member, ofX...)}}},
-		{name: "its result is kept", seed: keyX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "card="+kept)), steps: []when{
-			{call: begins(1, "p1"), want: "again unstarted=1 expired=1", state: one("a", member, "from=k:x", "planned=-1m", "card="+kept).with(
-				"result:k:x", "=expired:now:35:its time was over before it started +60m")}}},
-		{name: "its workers died, and its result is kept", seed: dead, steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 2, Start: []string{"p1"}}), want: "again unstarted=1", state: one("a", member, "from=k:x", "planned=-1m", "deaths=2", "card="+keeps,
-				"kind=crashed", `reason="2 workers died holding it"`).with("result:k:x", "=failed:now:25:2 workers died holding it +60m")}}},
-		{name: "too many have failed", seed: died.merged(two), steps: []when{
-			{call: steps(Round{Worker: "w1", Number: 1, Keep: 1, Start: []string{"p1"}}), want: "again unstarted=1 expired=1 dropped=2", state: one("a", member, ofX...)}}},
+		{name: "expired, and its result is kept", seed: waiting(kept, 0), steps: []when{
+			{call: inTurn(start(3), ends(2, "p1", 1, Fail, tooLate)), want: "started=a/1@k:x[" + kept + "][-1m]; settled=ok",
+				state: one(tooLate, "card="+kept).with("result:k:x", "=expired:now:35:its time was over before it started +60m")}}},
+		{name: "its workers died, and its result is kept", seed: waiting(keeps, 2), steps: []when{
+			{call: inTurn(start(2), ends(2, "p1", 1, Fail, crashed)), want: "started=a/1@k:x!2[" + keeps + "][-1m]; settled=ok",
+				state: one(crashed, "deaths=2", "card="+keeps).with("result:k:x", "=failed:now:25:2 workers died holding it +60m")}}},
+		{name: "too many have failed", seed: waiting(over, 1).merged(two), steps: []when{
+			{call: inTurn(start(3), steps(Round{Worker: "w1", Number: 2, Keep: 1, Outcomes: []*Outcome{{Process: "p1", Token: 1, Verb: Fail, Kind: Expired, Reason: tooLate.Reason}}})),
+				want: "started=a/1@k:x!1[" + over + "][-1m]; settled=ok dropped=2", state: one(tooLate, "deaths=1", "card="+over)}}},
+		{name: "an occurrence has expired", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 0), "turn=-1m", "card="+over)), steps: []when{
+			{call: inTurn(start(3), ends(2, "p1", 1, Fail, tooLate)), want: "started=a/1@k:x[" + over + "][-1m]; settled=ok",
+				state: overX.with("recurrence:k:x", lastX("expired")).merged(failedA(tooLate, "from=k:x@-1m", "card="+over))}}},
+		{name: "workers died with an occurrence", seed: dueX.with("keyed:k:x", h(waits("a", "-1m", 0, 2), "turn=-1m")), steps: []when{
+			{call: inTurn(start(2), ends(2, "p1", 1, Fail, crashed)), want: "started=a/1@k:x!2; settled=ok",
+				state: overX.with("recurrence:k:x", lastX("crashed")).merged(failedA(crashed, "from=k:x@-1m", "deaths=2"))}}},
+		{name: "they start beside others, and aren't prefetched", seed: member.with("queues", "[a b c]", "ledger", "{#a=2 #c=2}"), steps: []when{
+			{call: steps(Round{Worker: "w1", Number: 1, Crashes: 2, Ahead: 1, Start: []string{"p1", "p2", "p3"}}), want: "started=a/1!2,b/2", state: rawP.with(
+				"token", "=2", "working:w1", "(p1=1 p2=2)", "process:p2", "[b]", "queues", "[c]", "ledger", "{#a=2 #c=2}")}}},
+		{name: "a large one comes without its payload", seed: member.with("queues", "["+large+"]", "ledger", "{"+digest(large)+"=2}"), steps: []when{
+			{call: inTurn(steps(Round{Worker: "w1", Number: 1, Crashes: 2, Start: []string{"p1"}}), steps(Round{Worker: "w1", Number: 1, Crashes: 2, Start: []string{"p1"}}),
+				ends(2, "p1", 1, Fail, crashed)), want: `started=""/1!2; started=""/1!2; settled=ok`, state: doneX.with("failed:schedule", "(k:p1=now)", "failed:contents", "("+digest(large)+":k:p1=0)",
+				"failed:keyed:k:p1", failedOf(large, "now", "kind=crashed", fmt.Sprintf("reason=%q", crashed.Reason), "deaths=2"))}}},
+		{name: "set aside in a failed queue", seed: inF.with("failed:keyed:k:g1", failedOf("x", "-9m", "crashes=2")), steps: []when{
+			{call: inFailed(inTurn(start(2), ends(2, "p1", 1, Fail, crashed))), want: `started=x/1@k:g1!2{k:g1 x failed "r" ~0 !0 w1 "" -9m 0}; settled=ok`,
+				state: inF.with("failed:rounds", "{w1=2}", "failed:token", "=1", "failed:schedule", "(k:g1=aside:now)", "failed:keyed:k:g1", failedOf("x", "aside:now", "at=-9m", "crashes=2"))}}},
 		{name: "in a failed queue", seed: inF, steps: []when{
-			{call: inFailed(begins(1, "p1")), want: `started=x/1@k:g1[` + over + `][-9m]{k:g1 x failed "r" ~2 !1 w1 "" -9m -8m}`, state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1",
+			{call: inFailed(start(3)), want: `started=x/1@k:g1[` + over + `][-9m]{k:g1 x failed "r" ~2 !1 w1 "" -9m -8m}`, state: state{"failed:workers": "(w1=+60m)", "failed:rounds": "{w1=1}", "failed:token": "=1",
 				"failed:working:w1": "(p1=1)", "failed:process:p1": "[x]", "failed:entries": "{p1=k:g1}",
 				"failed:keyed:k:g1": h("kind=failed", "reason=r", "tries=2", "deaths=1", "worker=w1", "at=-9m", "planned=-8m", "from=", runs("p1", 0, 0), "held="+over)}}}},
 	})

@@ -76,7 +76,6 @@ func TestDrift(t *testing.T) {
 		{"an entry starts", entry, begins(1, "p1"), drift(1)},
 		{"an entry and two of the list start", entry, begins(1, "p1", "p2", "p3"), drift(1)},
 		{"one is stopped", held, ends(2, "p1", 1, Stop, Outcome{}), drift(1)},
-		{"one fails instead of starting", list.with("ledger", "{#a=3}"), steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1", "p2"}}), drift(-1)},
 		{"one is left to others", list.with("ledger", "{#a=2}"), steps(Round{Worker: "w1", Number: 1, Crashes: 3, Start: []string{"p1", "p2"}}), drift(-1)},
 		{"a worker is evicted", held, fails("w1"), drift(2)},
 		{"a look evicts one", lapsed, sweeps, drift(2)},

@@ -75,6 +75,17 @@ func ends(n int64, id string, token int64, v Ending, o Outcome) func(*env) strin
 	return steps(Round{Worker: "w1", Number: n, Outcomes: []*Outcome{&o}})
 }
 
+// inTurn makes calls one after another.
+func inTurn(calls ...func(*env) string) func(*env) string {
+	return func(e *env) string {
+		answers := make([]string, len(calls))
+		for i, call := range calls {
+			answers[i] = call(e)
+		}
+		return strings.Join(answers, "; ")
+	}
+}
+
 func begins(n int64, ids ...string) func(*env) string {
 	return steps(Round{Worker: "w1", Number: n, Start: ids})
 }

@@ -79,12 +79,6 @@ local cards = later(function(cards)
     return tonumber(digits or 0)
   end
 
-  -- Reports whether the task has expired.
-  function cards.over(card, now)
-    local ends = cards.has(card, cards.expires) and tonumber(string.sub(card, 2, 17))
-    return ends and ends <= now
-  end
-
   -- Returns the card with the time of the enqueue, for tasks that aren't in the stream.
   function cards.dated(card, now)
     local since = string.format('%d', now)
@@ -93,7 +87,8 @@ local cards = later(function(cards)
 
   -- Returns the card of a requeued task: an expiry time that has passed is left out.
   function cards.again(card, now)
-    if card and cards.over(card, now) then
+    local ends = card and cards.has(card, cards.expires) and tonumber(string.sub(card, 2, 17))
+    if ends and ends <= now then
       return cards.with(string.sub(card, 1, 1) .. string.sub(card, 18), cards.expires, false)
     end
     return card

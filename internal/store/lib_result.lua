@@ -7,8 +7,6 @@
 -- braces, so record_of can derive the key's name from others that the script has.
 -- These functions are fields of cards, since a script can have only 200 locals.
 later(function(cards)
-  cards.too_late = 'its time was over before it started'
-
   -- Returns the key of an entry's record; nil in a failed queue, whose tasks have already ended.
   function cards.record_of(entry)
     local head, tail = string.match(q.keyed, '^(.*:)keyed(:{.*)$')

@@ -330,8 +330,8 @@ func TestRecurInstant(t *testing.T) {
 			{call: beatsForEver, want: "[0 0 0 -1 0 [] 0 0 -1 1000999 9007199254740991 1]"}}},
 		{name: "an extra one, and some have passed that are to come", seed: course("passed=" + at(4)), steps: []when{
 			{call: sets("x", "a", "", "extra", "keep"), want: "ok", state: course("passed="+at(4)).with("schedule", "(k:x="+at(0)+")", "keyed:k:x", h(waits("a", at(0), 0, 0), "turn="+at(5)))}}},
-		{name: "due, and asserted until now", seed: until(due, 0), steps: []when{{call: begins, want: "started=a/1@k:x", state: until(started, 0)}}},
-		{name: "due, and as late as it may be", seed: due, steps: []when{{call: begins, want: "started=a/1@k:x", state: started}}},
+		{name: "due, and asserted until now", seed: until(due, 0), steps: []when{{call: begins, want: "started=a/1@k:x now=1000999", state: until(started, 0)}}},
+		{name: "due, and as late as it may be", seed: due, steps: []when{{call: begins, want: "started=a/1@k:x now=1000999", state: started}}},
 	})
 }
 

@@ -39,7 +39,7 @@ type Round struct {
 	Seen     int64 // the last cancel that the worker has received
 	Issued   int64 // the highest token that the worker knows; at least Seen and Said
 	Idle     bool  // wait to be woken if fewer tasks start than asked for
-	Crashes  int   // a task fails instead of starting after this many workers died holding it; 0: never
+	Crashes  int   // the worker fails a task after this many workers died holding it; 0: never
 	Solo     bool  // may start one task that fails if one more worker dies holding it
 	Keep     int   // how many failed tasks are kept
 	Outcomes []*Outcome
@@ -90,7 +90,7 @@ const (
 
 // A Start is a started process. Its id is the one at the same index in the request.
 type Start struct {
-	Payload []byte
+	Payload []byte // empty if it's large and has crashed too often
 	Token   int64
 	Entry   string // of the schedule, or of an added task; "" for the list
 	Added   bool   // it was added, and waited in the stream; its outcome says so, too
@@ -105,24 +105,23 @@ type Start struct {
 
 // An Answer is the answer to a round.
 type Answer struct {
-	Settled   []Settled
-	Started   []Start
-	Token     int64 // the last one of the queue
-	Cancels   []Cancellation
-	Seen      int64         // the last cancel that the worker has received now
-	Hungry    int           // how many other workers are idle, with nothing to start
-	More      bool          // more tasks could start, also if the round asked for none
-	Rank      int           // place among the idle workers; -1 when not among them
-	Again     bool          // there is more to do immediately
-	Trouble   string        // why nothing could be started
-	Tokens    []int64       // of the cancels in Heard; 0 if not recorded
-	Due       time.Duration // until the worker should look again; negative if it doesn't need to
-	Unstarted int           // tasks that failed without being started
-	Expired   int           // how many of these had expired; the workers of all others had died holding them
-	Last      int64         // the number of the previous round, according to Redis
-	Dropped   int           // failed tasks dropped, since more than Keep had failed
-	Passed    *Passed       // nil if the round didn't look
-	Heard     bool          // observers have received the event of a finished task
+	Settled []Settled
+	Started []Start
+	Token   int64 // the last one of the queue
+	Cancels []Cancellation
+	Seen    int64         // the last cancel that the worker has received now
+	Hungry  int           // how many other workers are idle, with nothing to start
+	More    bool          // more tasks could start, also if the round asked for none
+	Rank    int           // place among the idle workers; -1 when not among them
+	Again   bool          // there is more to do immediately
+	Trouble string        // why nothing could be started
+	Tokens  []int64       // of the cancels in Heard; 0 if not recorded
+	Due     time.Duration // until the worker should look again; negative if it doesn't need to
+	Last    int64         // the number of the previous round, according to Redis
+	Dropped int           // failed tasks dropped, since more than Keep had failed
+	Passed  *Passed       // nil if the round didn't look
+	Heard   bool          // observers have received the event of a finished task
+	Now     int64         // ms of Redis time
 }
 
 // Before returns the queue's last token before the round started tasks, or a later one.
@@ -275,13 +274,13 @@ func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
 	a.Hungry, a.More = max(a.Hungry, 0), a.Hungry < 0
 	a.Trouble = in.string("trouble")
 	in.each("recorded", func(d *decoder) { a.Tokens = append(a.Tokens, d.int()) })
-	a.Due, a.Unstarted, a.Last = time.Duration(in.int("due"))*time.Microsecond, int(in.int("unstarted")), in.int("last")
+	a.Due, a.Last = time.Duration(in.int("due"))*time.Microsecond, in.int("last")
 	a.Dropped = int(in.int("dropped"))
 	if passed := in.list("passed"); len(passed.rest) > 0 {
 		a.Passed = &Passed{int(passed.int()), passed.string(), passed.string()}
 		in.join(passed)
 	}
-	a.Heard, a.Expired = in.int("observed") == 1, int(in.int("expired"))
+	a.Heard, a.Now = in.int("observed") == 1, in.int("now")
 	if in.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
 		in.err = errors.New("the reply doesn't match the request")
 	}

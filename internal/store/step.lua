@@ -9,7 +9,7 @@
 -- ARGV[10] issued    the highest token that the worker knows. If the last one is lower, Redis has
 --                    lost tokens, and the worker doesn't know the cancels that have them now
 -- ARGV[11] idle      1: if too few tasks start, the worker waits to be woken
--- ARGV[12] crashes   a task fails instead of starting after this many dead workers; 0: never
+-- ARGV[12] crashes   the worker fails a task after this many dead workers; 0: never
 -- ARGV[13] solo      1: may start one task that is one crash away from failing
 -- ARGV[14] keep      how many failed tasks to keep; 0: all, since OnFailed handles them. In a
 --                    failed queue, how many tasks that were set aside
@@ -36,11 +36,12 @@
 -- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added, lib_recur, lib_settle, lib_return, lib_failed.
 --
 -- Returns {settled, odd, started, plain, token, cancels, seen, rank, hungry,
--- again, trouble, recorded, due, unstarted, last, dropped, passed, observed, expired}:
+-- again, trouble, recorded, due, last, dropped, passed, observed, now}:
 -- settled    for each outcome: ok; canceled, if a task to return or retry was dropped because of a
 --            cancel; gone, if it was settled before; or refused, if a key has the wrong type
 -- odd        for each end that wasn't ok: its place and the same word
 -- started    for each started task that may need more than its payload: payload, token, details.
+--            The payload is "" if it's large and has crashed too often: it may be what kills workers.
 --            Details of a plain task: "". Of an added one: its field of entries, name and card, from
 --            which the entry follows. Otherwise: {entry or "", retries, crashes, the failure in a
 --            failed queue, ms when it was due (for an occurrence: its time) or 0, card, error of
@@ -56,21 +57,18 @@
 -- trouble    why nothing could be started
 -- recorded   for each digest heard: token of its cancel
 -- due        µs until the worker should look again, at most an hour; or -1
--- unstarted  how many tasks failed because too many workers had died holding them, or because they
---            had expired
 -- last       the previous round; older than the worker expects if Redis has lost writes
 -- dropped    how many failed tasks were dropped because there were more than keep
 -- passed     {how many entries at the head of the schedule have been passed over so far, the last,
 --            the time of the first}; {} if the step didn't read the schedule
 -- observed   1: observers got the event of a finished task
--- expired    how many of the unstarted tasks had expired
+-- now        ms of Redis time
 -- Fails with EVICTED if the worker isn't a member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
 local seen, issued, idle = tonumber(ARGV[9]), tonumber(ARGV[10]), ARGV[11] == '1'
 local most, solo, keep, done = tonumber(ARGV[12]), ARGV[13] == '1', tonumber(ARGV[14]), ARGV[18]
 local outcomes, entries, ends = tonumber(ARGV[19]), tonumber(ARGV[20]), tonumber(ARGV[21])
 added.ends = tonumber(ARGV[22])
-added.expired = 0 -- tasks that failed because they had expired
 local runs, heard, ahead = tonumber(ARGV[23]), tonumber(ARGV[24]), tonumber(ARGV[25])
 local failed = ARGV[15] ~= '' and failed_queue(ARGV[15], ARGV[16], ARGV[17])
 local working = q.working .. worker
@@ -170,14 +168,8 @@ end
 local gave_up = false -- something went to the failed queue, or aside
 
 later(function(failures)
-  -- Sets aside a task that fails in a failed queue, as an entry that is never due.
-  function failures.put_aside(entry, payload, retries, crashes)
-    await(q, entry, payload, ASIDE + now, retries, crashes)
-    plan(q, entry, ASIDE + now)
-  end
-
-  -- Moves the task of a process to the failed queue, or sets it aside. Returns true, or false
-  -- and nil as give_back does.
+  -- Moves the task of a process to the failed queue. In a failed queue, sets it aside, as an entry that is
+  -- never due. Returns true, or false and nil as give_back does.
   function failures.give_up(id, started, kind, due, reason)
     if failed and not failures.sound(failed) then
       return nil
@@ -200,14 +192,15 @@ later(function(failures)
       failures.add(failed, worker, id,
         { payload = payload, entry = entry, retries = tried, crashes = died, kind = kind, reason = reason, card = card,
           due = tonumber(due), turn = is_key(entry) and not q.running[id] and redis.call('HGET', q.keyed .. entry, 'took') })
-      remove(working, id, payload, entry, 'failed')
-      cards.ended(entry, card, 'failed', reason, '')
+      remove(working, id, payload, entry, (kind == 'expired' or kind == 'crashed') and kind or 'failed')
+      cards.ended(entry, card, kind == 'expired' and kind or 'failed', reason, '')
     elseif entry then
       redis.call('ZREM', working, id)
       entry_returned(entry, id, payload, ASIDE + now, tried, died, card)
     else
       remove(working, id, payload, nil)
-      failures.put_aside('r:' .. id, payload, tried, died)
+      await(q, 'r:' .. id, payload, ASIDE + now, tried, died)
+      plan(q, 'r:' .. id, ASIDE + now)
     end
     return true
   end
@@ -328,12 +321,10 @@ if suspecting then
 end
 open = open and not paused
 local filled = 0 -- fields of started, three for each task
-local empty, unstarted, moved, scores, prefix = false, 0, false, {}, {}
--- The ids are only for started tasks, so that the worker can match them. Other processes get ids
--- derived from the last one, which then starts nothing; they sort in the same order.
+local empty, moved, scores, prefix = false, 0, {}, {}
 -- Nothing is prefetched while another worker could start it, or while there are crash counts:
 -- everything that a dead worker held is suspected.
-local first, final, others = at, #ARGV, 0
+local first, final = at, #ARGV
 local needed = wanted - ahead
 if counting or idlers > 0 then
   final, wanted = final - ahead, needed
@@ -341,7 +332,7 @@ end
 local prompt = #ARGV - ahead -- up to prompt, tasks run immediately; later ones are prefetched
 
 -- What the step may still do, so that it stays short. A task of the list, an added one, and one that is passed over
--- or lost weigh 1; an entry, and a task that fails unstarted, weigh HEAVY. The bytes are those of payloads and cards
+-- or lost weigh 1; an entry, and one that becomes an entry, weigh HEAVY. The bytes are those of payloads and cards
 -- that the step reads; the last task may exceed them. The worker limits the outcomes of a round in the same way.
 local weight, bytes, HEAVY = 512, BYTES, 4
 
@@ -372,16 +363,9 @@ local starts = later(function(starts)
       end
       more = { entry or '', retries, crashes, story, due or 0, card or '', text or '', digests.are_of_key(entry, payload) and 1 or 0 }
     end
-    started[filled + 1], started[filled + 2], started[filled + 3] = payload, given, more
+    local deadly = most > 0 and crashes >= most and #payload > BYTES
+    started[filled + 1], started[filled + 2], started[filled + 3] = deadly and '' or payload, given, more
     filled = filled + 3
-  end
-
-  function starts.other_id()
-    if final == #ARGV then
-      final = final - 1
-    end
-    others = others + 1
-    return string.format('%s.%03d', ARGV[#ARGV], others)
   end
 
   -- Passes over a task, leaving it to other workers. Its payload counts if it was read.
@@ -392,8 +376,9 @@ local starts = later(function(starts)
 
   -- Reports whether to leave a task to other workers because it's one crash away from failing.
   -- Such tasks run one at a time, so that one that kills its worker doesn't take others down with it.
+  -- With one more crash, a task no longer runs: the worker that gets it fails it.
   function starts.risky(crashes, payload)
-    if most == 0 or crashes < math.max(most - 1, 1) or crashes >= most and (not failed or failures.sound(failed)) then
+    if crashes < math.max(most - 1, 1) or crashes >= most then
       return false
     end
     if solo then
@@ -402,43 +387,6 @@ local starts = later(function(starts)
     end
     starts.pass(payload)
     return true
-  end
-
-  -- Moves a task to the failed queue instead of starting it. Returns false if that's impossible: it keeps waiting.
-  function starts.fail(kind, reason, payload, entry, retries, crashes, card, due, turn)
-    if not failures.sound(failed) then
-      trouble = 'WRONGTYPE a key of the failed queue is of another type'
-      return false
-    end
-    failures.add(failed, worker, starts.other_id(), { payload = payload, entry = entry, retries = retries,
-      crashes = crashes, kind = kind, reason = reason, card = card, due = due, turn = turn })
-    cards.ended(entry, card, kind == 'expired' and kind or 'failed', reason, '')
-    unstarted, gave_up = unstarted + 1, true
-    spend(HEAVY, payload)
-    return true
-  end
-
-  -- If too many workers have died holding a task, fails it and returns true.
-  function starts.deadly(payload, entry, retries, crashes, card, turn, due)
-    if most == 0 or crashes < most then
-      return false
-    end
-    if failed then
-      local reason = crashes .. ' workers died holding it'
-      return starts.fail('crashed', reason, payload, entry, retries, crashes, card, due, turn)
-    end
-    -- From the list: entries of a failed queue are set aside under their own names.
-    failures.put_aside('r:' .. starts.other_id(), payload, retries, crashes)
-    unstarted, gave_up = unstarted + 1, true
-    spend(HEAVY, payload)
-    return true
-  end
-
-  -- Fails an expired task. Returns false if that's impossible.
-  function starts.expire(payload, entry, retries, crashes, card, due, turn)
-    local fails = starts.fail('expired', cards.too_late, payload, entry, retries, crashes, card, due, turn)
-    added.expired = added.expired + (fails and 1 or 0)
-    return fails
   end
 
   function starts.one(payload, entry, retries, crashes, due, card, text, value)
@@ -477,8 +425,8 @@ local starts = later(function(starts)
       next_one, from = next_one + 1, added.past(id)
       local payload, process = pair[2], ARGV[first]
       local ms, seq, salt, card = cards.item(id, pair)
-      local apart, over = ms and cards.has(card, cards.apart), ms and failed and cards.over(card, now)
-      local entry = (apart or over) and cards.entry(ms, seq, salt) -- other tasks start without one
+      local apart = ms and cards.has(card, cards.apart)
+      local entry = apart and cards.entry(ms, seq, salt) -- other tasks start without one
       digests.forget()
       if apart then
         payload, card = redis.pcall('HGET', q.keyed .. entry, 'payload'), cards.with(card, cards.apart, false)
@@ -486,18 +434,6 @@ local starts = later(function(starts)
       if type(payload) ~= 'string' then -- Redis has lost it
         taken[#taken + 1] = id
         spend(1)
-      elseif over then
-        digests.name(payload, redis.sha1hex(entry))
-        taken[#taken + 1] = id
-        if not starts.expire(payload, entry, 0, 0, card, ms) then -- keep it as a due entry, which rounds pass over
-          local due = math.min(ms, now) -- as in lift
-          await(q, entry, payload, due, 0, 0, card)
-          plan(q, entry, due)
-          spend(HEAVY, payload, card)
-          again = true
-        elseif apart then
-          redis.call('DEL', q.keyed .. entry)
-        end
       elseif apart then
         digests.name(payload, redis.sha1hex(entry))
         taken[#taken + 1] = id
@@ -608,37 +544,18 @@ elseif open and wanted > 0 then
     if not payload and (crashes == 0 or redis.call('HEXISTS', key, 'payload') == 0) then
       redis.call('ZREM', q.schedule, entry) -- Redis has lost it
       spend(1)
-    elseif failed and card and cards.over(card, now) then
-      read()
-      if starts.expire(payload, entry, retries, crashes, card, planned, turn) then
-        courses.drop(entry, turn, 'expired')
-      else
-        starts.pass(payload)
-      end
     elseif turn and courses.stays(entry, number(turn)) then
       spend(HEAVY)
-    elseif not failed and most > 0 and crashes >= most then
-      read()
-      failures.put_aside(entry, payload, retries, crashes)
-      gave_up = true
-      spend(HEAVY, payload)
     elseif crashes > 0 and first > prompt then
       final = first - 1 -- it isn't prefetched either
     elseif not starts.risky(crashes, payload) then
       read()
-      if starts.deadly(payload, entry, retries, crashes, card, turn, planned) then
-        courses.drop(entry, turn, 'crashed')
-        if not is_key(entry) then
-          forget_crashes(payload)
-        end
-      else
-        local id = ARGV[first]
-        entry_started(entry, id, payload, retries, crashes, worker, card, turn)
-        starts.one(payload, entry, retries, crashes, planned, card, text)
-        if turn then
-          courses.pass(entry, number(turn))
-          courses.follow(entry, true)
-        end
+      local id = ARGV[first]
+      entry_started(entry, id, payload, retries, crashes, worker, card, turn)
+      starts.one(payload, entry, retries, crashes, planned, card, text)
+      if turn then
+        courses.pass(entry, number(turn))
+        courses.follow(entry, true)
       end
     end
   end
@@ -674,17 +591,14 @@ elseif open and wanted > 0 then
       digests.forget()
       local crashes = crashes_of(payload)
       if starts.risky(crashes, payload) then
-        local entry, digest = 'r:' .. starts.other_id(), digest_of(payload)
+        moved = moved + 1 -- no process has an id with a suffix
+        local entry, digest = string.format('r:%s.%03d', id, moved), digest_of(payload)
         digests.name(payload, digest)
         redis.call('DEL', q.process .. id)
         await(q, entry, payload, now, 0, 0)
         redis.call('HSET', q.keyed .. entry, 'digest', digest) -- so rounds pass over it without reading the payload
         plan(q, entry, now)
-        moved = true
         spend(HEAVY)
-      elseif starts.deadly(payload, nil, 0, crashes) then
-        redis.call('DEL', q.process .. id)
-        forget_crashes(payload)
       else
         starts.one(payload, nil, 0, crashes)
       end
@@ -736,7 +650,7 @@ end
 if scheduled and open and not more then
   more = redis.call('ZCOUNT', q.schedule, '-inf', now) > before_it + skipped
 end
-again = again or more and (round == last or first <= final and is_spent()) or (unstarted > 0 or moved) and not empty
+again = again or more and (round == last or first <= final and is_spent()) or moved > 0 and not empty
   or overtaken and filled / 3 < needed
 if idle and filled / 3 + #plain < needed and not again then
   local score = now
@@ -785,5 +699,5 @@ elseif canceling and not overtaken then
     seen = tonumber(new[#new])
   end
 end
-return { settled, odd, started, plain, token, cancels, seen, rank, more and -1 or idlers, again and 1 or 0, trouble, recorded, due, unstarted, last, dropped,
-  prefix, observed and 1 or 0, added.expired }
+return { settled, odd, started, plain, token, cancels, seen, rank, more and -1 or idlers, again and 1 or 0, trouble, recorded, due, last, dropped,
+  prefix, observed and 1 or 0, now }

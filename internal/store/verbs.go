@@ -19,7 +19,7 @@ var (
 		Keys: "workers suspects rounds token", Args: "worker lease asked round", Reply: "joined", Fails: "EVICTED"})
 	step = verb(Verb{Name: "step", By: asWorker, Does: "one round of a worker: ends processes, then starts others",
 		Keys: "shared", Args: "shared worker round lease seen issued idle crashes solo keep head tail wake_failed done outcomes entries ends adds stopping heard ahead passed last first lists…",
-		Reply: "settled odd started plain token cancels seen rank hungry again trouble recorded due unstarted last dropped passed observed expired",
+		Reply: "settled odd started plain token cancels seen rank hungry again trouble recorded due last dropped passed observed now",
 		Fails: "EVICTED STALE", Tells: "wake done end"})
 	beat = verb(Verb{Name: "beat", By: asWorker, Does: "renews the lease of a worker, and looks for workers whose lease has expired",
 		Keys: "shared recurring", Args: "shared worker lease grace judge",
