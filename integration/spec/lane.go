@@ -249,10 +249,10 @@ func failedQueue(head, tail, wake string) *lane {
 func (s *Store) buries(l *lane) bool { return s.is(l.schedule, "zset") && s.is(l.contents, "zset") }
 
 // trim removes the oldest entries with a score of at least low until keep are left. It removes at
-// most 100, or fewer if they reach a mebibyte, and returns how many.
+// most 128, or fewer if they reach a mebibyte, and returns how many.
 func (q *queue) trim(l *lane, low float64, keep int) (dropped int) {
 	bytes := 0
-	for range min(len(q.between(l.schedule, low, inf))-keep, 100) {
+	for range min(len(q.between(l.schedule, low, inf))-keep, 128) {
 		oldest := q.between(l.schedule, low, inf)[0]
 		if given := q.between(l.schedule, aside, inf); len(given) > 0 && given[0].score-aside < oldest.score {
 			oldest = given[0]

@@ -19,7 +19,7 @@ local failures = later(function(failures)
   -- limited in elements and, except for the first, in bytes. Tasks that were set aside have
   -- ASIDE added to their time. Returns how many it dropped.
   function failures.trim(lane, low, keep)
-    local DROP_AT_MOST = 100
+    local DROP_AT_MOST = 128 -- as many as a step may add
     local excess = math.min(redis.call('ZCOUNT', lane.schedule, low, '+inf') - keep, DROP_AT_MOST)
     if excess <= 0 then
       return 0
