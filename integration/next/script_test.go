@@ -37,7 +37,7 @@ type scenario struct {
 // defaults are the arguments that a step needn't name. All others are 0.
 var defaults = map[string]string{
 	"worker": "w", "lease": "3000", "stamp": "9", "grace": "1000", "max crashes": "3", "max failed": "1000", "idle": "1", "round": "1",
-	"who": "", "text": "",
+	"who": "", "text": "", "nonce": "", "after": "",
 }
 
 // keyNames are the kinds of keys that all scripts get, in order.
@@ -157,7 +157,7 @@ func (q *queue) run(name string, words []string) (any, error) {
 	}
 	args = args.Add(channel)
 
-	given := map[string]string{"failed": "worqr:failed", "tail": q.name}
+	given := map[string]string{"failed": "worqr:failed", "tail": q.name, "once": q.key(of + "once:")}
 	if onFailed {
 		given["failed"] = ""
 	}
