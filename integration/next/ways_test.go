@@ -1,6 +1,13 @@
 package next_test
 
-import "testing"
+import (
+	"fmt"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
 
 func TestEnqueue(t *testing.T) {
 	play(t, []scenario{
@@ -33,4 +40,175 @@ func TestEnqueue(t *testing.T) {
 			{"EXISTS once:n", "0"},
 		}},
 	})
+}
+
+// task returns the arguments of add for one task, "keep" and "counts" being among the words of how.
+func task(name, at, how, payload string) string {
+	flag := func(word string) string { return map[bool]string{true: "1", false: "0"}[strings.Contains(how, word)] }
+	rule, _, _ := strings.Cut(how, "+")
+	return fmt.Sprintf(" %s %s %s %s %s '' 0 0:0:0:0:0:0:%s", name, at, rule, flag("keep"), flag("counts"), payload)
+}
+
+// once returns them for a task with a nonce.
+func once(name, nonce, payload string) string {
+	return fmt.Sprintf(" %s 0 always 0 0 %s 60000 0:0:0:0:0:0:%s", name, nonce, payload)
+}
+
+func TestAdd(t *testing.T) {
+	soon := "2000000000000"
+	play(t, []scenario{
+		{"tasks wait in order, or until their time", [][2]string{
+			{"listen", ""},
+			{"ZADD idle 1 v 2 w", "2"},
+			{"add" + task("k:b", "0", "always", "B") + task("k:t", soon, "always", "T") + task("k:a", "5", "always", "A"), "[k:b k:t k:a] [] 1"},
+			{"ZRANGE ready 0 -1", "k:b k:a"},
+			{"ZRANGE schedule 0 -1 WITHSCORES", "k:t " + soon},
+			{"HGET tasks k:b", "now:0:0:0:0:0:B"},
+			{"EXISTS runs next", "0"},
+			{"heard", "wake:v 2 wake:w 2 enqueue 3"},
+			{"add" + task("k:c", "0", "always", "C"), "[k:c] [] 0"},
+			{"ZRANGE ready 0 -1", "k:b k:a k:c"},
+		}},
+		{"a time before the claimed one wakes an idle worker, a later one none", [][2]string{
+			{"listen", ""},
+			{"ZADD idle 1 v", "1"},
+			{"HSET state claimed 3000000000000", "1"},
+			{"add" + task("k:a", "4000000000000", "always", "A"), "[k:a] [] 1"},
+			{"heard", "enqueue 1"},
+			{"add" + task("k:b", soon, "always", "B"), "[k:b] [] 0"},
+			{"heard", "wake:v 1 enqueue 1"},
+		}},
+		{"tasks with known nonces are skipped, the others are added", [][2]string{
+			{"add" + once("k:a", "n", "A"), "[k:a] [] 1"},
+			{"add" + once("k:b", "m", "B") + once("k:c", "n", "C") + once("k:d", "o", "D"), "[k:b k:a k:d] [2] 0"},
+			{"HKEYS tasks", "k:a k:b k:d"},
+			{"ZRANGE ready 0 -1", "k:a k:b k:d"},
+			{"add" + once("k:e", "m", "B") + once("k:f", "n", "C"), "[k:b k:a] [1 2] 0"},
+			{"HLEN tasks", "3"},
+		}},
+		{"a unique task is added once, also while it runs, with nothing else of the call", [][2]string{
+			{"add" + task("u:<a>", "0", "unique", "a"), "[u:<a>] [] 1"},
+			{"add" + once("k:b", "n", "B") + task("u:<a>", "0", "unique", "a"), "!DUPLICATE"},
+			{"HLEN tasks", "1"},
+			{"EXISTS once:n", "0"},
+			{"ZADD workers now w", "1"},
+			{"start wanted=1", "*"},
+			{"add" + task("u:<a>", "0", "unique", "a"), "!DUPLICATE"},
+			{"finish plain=0 w.1.9.1n 1 u:<a> done 0 ''", "[] 0 0"},
+			{"add" + task("u:<a>", "0", "unique", "a"), "[u:<a>] [] 0"},
+		}},
+		{"a unique task with a known nonce is skipped", [][2]string{
+			{"add u:<a> 0 unique 0 0 n 60000 0:0:0:0:0:0:a", "[u:<a>] [] 1"},
+			{"add u:<a> 0 unique 0 0 n 60000 0:0:0:0:0:0:a", "[u:<a>] [1] 0"},
+		}},
+		{"what can't be right adds nothing", [][2]string{
+			{"add" + task("k:a", "0", "always", "A") + task("k:a", "0", "always", "B"), "!INVALID"},
+			{"add" + once("k:a", "n", "A") + once("k:b", "n", "B"), "!INVALID"},
+			{"add k:a 0 always 0 0 '' 0 A", "!INVALID"},
+			{"add k:a 0 always 0 0 '' 0 0:0:0:0:1:0:A", "!INVALID"},
+			{"add" + task("k:a", "0", "always", "A") + " k:b 0 always", "!INVALID"},
+			{"add" + strings.Repeat(task("k:a", "0", "always", "A"), 1001), "!TOOLARGE"},
+			{"EXISTS tasks state ready", "0"},
+		}},
+		{"more than 4 MiB of waiting records are replaced one by one only", [][2]string{
+			{"HSET tasks k:a @3000000 k:b @3000000 k:c x", "3"},
+			{"ZADD ready 1 k:a 2 k:b 3 k:c", "3"},
+			{"add" + task("k:c", "0", "always", "C") + task("k:a", "0", "always", "A") + task("k:b", "0", "always", "B"), "!TOOLARGE"},
+			{"HGET tasks k:c", "x"},
+			{"add" + task("k:a", "0", "always", "A"), "[k:a] [] 0"},
+			{"add" + task("k:c", "0", "always", "C") + task("k:b", "0", "always", "B"), "[k:c k:b] [] 0"},
+			{"HMGET tasks k:b k:c", "now:0:0:0:0:0:B now:0:0:0:0:0:C"},
+		}},
+		{"a name that waits nowhere is ready again", [][2]string{
+			{"HSET tasks k:a x", "1"},
+			{"add" + task("k:a", soon, "never+keep", "A"), "[k:a] [] 0"},
+			{"ZRANGE ready 0 -1", "k:a"},
+		}},
+		{"who waits for the result of a replaced task learns it, unless the new one has a result", [][2]string{
+			{"listen", ""},
+			{"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:A", "[k:a] [] 1"},
+			{"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:B", "[k:a] [] 0"},
+			{"EXISTS result:k:a", "0"},
+			{"add k:a 0 always 1 0 '' 0 0:0:0:0:0:0:C", "[k:a] [] 0"},
+			{"EXISTS result:k:a", "0"},
+			{"add k:a 0 always 0 0 '' 0 0:0:0:0:0:0:D", "[k:a] [] 0"},
+			{"GET result:k:a", "replaced:now:0:"},
+			{"heard", "enqueue 1 end:<k:a>"},
+		}},
+		{"a waiting occurrence that keeps its time stays one, also with another payload", [][2]string{
+			{"HSET tasks k:a 1:" + soon + ":0:0:1:0:OLD", "1"},
+			{"ZADD schedule " + soon + " k:a", "1"},
+			{"add" + task("k:a", "0", "never", "NEW"), "[k:a] [] 0"},
+			{"HGET tasks k:a", "now:" + soon + ":0:0:1:0:NEW"},
+			{"add" + task("k:a", "0", "always", "EXTRA"), "[k:a] [] 0"},
+			{"HGET tasks k:a", "now:0:0:0:0:0:EXTRA"},
+		}},
+	})
+}
+
+var (
+	ways = []string{"always", "never", "later", "earlier"}
+	hows = []string{"", "+keep", "+counts"}
+)
+
+// both returns when the one of two tasks starts that stays.
+func both(rule, old, added string) string {
+	n := func(s string) int { i, _ := strconv.Atoi(s); return i }
+	if rule == "always" || rule == "later" && n(added) > n(old) || rule == "earlier" && n(added) < n(old) {
+		return added
+	}
+	return old
+}
+
+// Each rule, for a task that waits in each of the places where it can.
+func TestRules(t *testing.T) {
+	const first, middle, last = "2000000000000", "3000000000000", "4000000000000"
+	for _, where := range []string{"ready", "schedule", "risky"} {
+		for _, rule := range ways {
+			for _, how := range hows {
+				for _, at := range []string{"0", first, middle, last} {
+					old := map[string]string{"schedule": middle}[where]
+					record, run, set, score := "NEW", "-", where, "7"
+					if how == "+keep" {
+						record = "OLD"
+					}
+					if how != "" {
+						run = ":1:2:why"
+					} else if where == "risky" {
+						set = "ready"
+					}
+					if old == "" {
+						old = "0"
+					} else {
+						score = old
+					}
+					if wanted := both(rule, old, at); wanted != old {
+						set, score = "schedule", wanted
+						if wanted == "0" {
+							set, score = "ready", "9"
+						}
+					}
+					steps := [][2]string{
+						{"HSET state place 8", "1"},
+						{"HSET tasks k:a 1:0:0:0:0:0:OLD", "1"},
+						{"HSET runs k:a :1:2:why", "1"},
+						{"ZADD " + where + " " + map[bool]string{true: old, false: "7"}[where == "schedule"] + " k:a", "1"},
+						{"add" + task("k:a", at, rule+how, "NEW"), "[k:a] [] 0"},
+						{"ZSCORE " + set + " k:a", score},
+						{"HGET runs k:a", run},
+					}
+					for _, other := range []string{"ready", "schedule", "risky"} {
+						if other != set {
+							steps = append(steps, [2]string{"EXISTS " + other, "0"})
+						}
+					}
+					q := newQueue(t, redistest.URL())
+					q.play(steps)
+					if got := q.do("HGET tasks k:a"); !strings.HasSuffix(got, ":"+record) {
+						t.Errorf("%s %s%s at %s: the record is %s", where, rule, how, at, got)
+					}
+				}
+			}
+		}
+	}
 }
