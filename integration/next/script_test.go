@@ -152,6 +152,9 @@ func (q *queue) run(name string, words []string) (any, error) {
 	for _, kind := range []string{"process:", "working:", "canceled:", "result:"} {
 		args = args.Add(q.key(of + kind))
 	}
+	if onFailed {
+		args[len(args)-1] = "" // no results
+	}
 	channel := "worqr_" + q.name + "_"
 	if onFailed {
 		channel = "worqr:failed_" + q.name + "_"
@@ -200,18 +203,21 @@ func (q *queue) now() int64 {
 }
 
 func digests(words string) string {
-	return digest.ReplaceAllStringFunc(words, func(m string) string { return fmt.Sprintf("%x", sha1.Sum([]byte(m[1:len(m)-1]))) })
+	return digest.ReplaceAllStringFunc(words, func(m string) string { return fmt.Sprintf("%x", sha1.Sum([]byte(longs(m[1:len(m)-1])))) })
+}
+
+func longs(word string) string {
+	return long.ReplaceAllStringFunc(word, func(m string) string {
+		n, _ := strconv.Atoi(m[1:])
+		return strings.Repeat("x", n)
+	})
 }
 
 func (q *queue) expand(word string) string {
 	if word == "''" {
 		return ""
 	}
-	word = digests(word)
-	word = long.ReplaceAllStringFunc(word, func(m string) string {
-		n, _ := strconv.Atoi(m[1:])
-		return strings.Repeat("x", n)
-	})
+	word = longs(digests(word))
 	return when.ReplaceAllStringFunc(word, func(m string) string {
 		later, _ := strconv.ParseInt(m[len("now"):], 10, 64)
 		return strconv.FormatInt(q.now()+later, 10)
@@ -223,6 +229,7 @@ var times = regexp.MustCompile(`\b1\d{12}\b`)
 // show writes an answer as text: lists in brackets, nil as -, an error as its first word.
 func (q *queue) show(reply any, err error) string {
 	if err != nil {
+		q.Logf("%v", err)
 		return "!" + strings.Fields(err.Error())[0]
 	}
 	text := fmt.Sprint(reply)
