@@ -7,7 +7,7 @@ import (
 
 // taken returns the steps in which worker w joins and starts what waits.
 func taken(wanted int) [][2]string {
-	return [][2]string{{"ZADD workers now+60000 w", "1"}, {fmt.Sprint("start solo=1 wanted=", wanted), "*"}}
+	return [][2]string{{"join round=0", "1"}, {fmt.Sprint("start solo=1 wanted=", wanted), "*"}}
 }
 
 // steps returns steps given as lists, or as what is done and what that answers.

@@ -91,7 +91,7 @@ func TestAdd(t *testing.T) {
 			{"add" + once("k:b", "n", "B") + task("u:<a>", "0", "unique", "a"), "!DUPLICATE"},
 			{"HLEN tasks", "1"},
 			{"EXISTS once:n", "0"},
-			{"ZADD workers now w", "1"},
+			{"join round=0", "1"},
 			{"start wanted=1", "*"},
 			{"add" + task("u:<a>", "0", "unique", "a"), "!DUPLICATE"},
 			{"finish plain=0 w.1.9.1n 1 u:<a> done 0 ''", "[] 0 0"},
