@@ -331,8 +331,8 @@ if counting or idlers > 0 then
 end
 local prompt = #ARGV - ahead -- up to prompt, tasks run immediately; later ones are prefetched
 
--- What the step may still do, so that it stays short. A task of the list, an added one, and one that is passed over
--- or lost weigh 1; an entry, and one that becomes an entry, weigh HEAVY. The bytes are those of payloads and cards
+-- What the step may still do, so that it stays short. A task of the list, and one that is passed over
+-- or lost weigh 1; an entry, an added task, and one that becomes an entry, weigh HEAVY. The bytes are those of payloads and cards
 -- that the step reads; the last task may exceed them. The worker limits the outcomes of a round in the same way.
 local weight, bytes, HEAVY = 512, BYTES, 4
 
@@ -390,7 +390,7 @@ local starts = later(function(starts)
   end
 
   function starts.one(payload, entry, retries, crashes, due, card, text, value)
-    spend(entry and HEAVY or 1, payload, card)
+    spend((entry or value) and HEAVY or 1, payload, card)
     if crashes > 0 then
       final = math.min(final, prompt) -- no prefetch, so that no other task is charged with its crash
     end
@@ -406,8 +406,10 @@ local starts = later(function(starts)
     local ids, listed = final - first + 1, redis.pcall('LLEN', q.waiting)
     listed = type(listed) == 'number' and listed or 0
     local stop = first + math.max(math.ceil((ids - token % 2) / 2), ids - listed)
+    -- The list keeps half of the bytes, and the weight of as many tasks.
+    local least, room = math.min(listed, weight / (HEAVY + 1)), listed > 0 and bytes / 2 or 0
     local taken, ties, page, next_one, count, from = {}, {}, nil, 1, 1, '-'
-    while goes_on() and first < stop do
+    while goes_on() and first < stop and weight > least and bytes > room do
       if not page or next_one > #page then
         if page and #page < count then
           break
@@ -455,6 +457,9 @@ local starts = later(function(starts)
       redis.call('HSET', q.entries, unpack(ties)) -- four per task, which is within unpack's limit
     end
     added.drop(taken)
+    if #taken > 0 and listed > 0 then -- one task of the list may start, however large the last added one was
+      weight, bytes = math.max(weight, 1), math.max(bytes, 1)
+    end
   end
 end)
 

@@ -208,6 +208,11 @@ func TestRoundIsBounded(t *testing.T) {
 			e.must(e.conn.Do("LPUSH", e.q.Waiting(), payload))
 		}
 	}
+	added := func(e *env, payload string, n int) {
+		for range n {
+			e.must(e.conn.Do("XADD", e.q.Added(), "*", NewSalt()+string(bareCard), payload))
+		}
+	}
 	for name, c := range map[string]struct {
 		seed    func(e *env)
 		crashes int   // after so many, a task fails
@@ -219,11 +224,17 @@ func TestRoundIsBounded(t *testing.T) {
 			e.must(e.conn.Do("LPUSH", redis.Args{}.Add(e.q.Waiting()).AddFlat(many)...))
 		}, started: []int{11, 11, 3}},
 		"crashed": {seed: func(e *env) { list(e, "a"); crashed(e, "b") }, crashes: 4, started: []int{RoundWeight, 100}},
-		"added": {seed: func(e *env) {
+		"added":   {seed: func(e *env) { added(e, "a", waiting) }, started: append(slices.Repeat([]int{RoundWeight / heavy}, 4), 100)},
+		"foreign": {seed: func(e *env) {
 			for range waiting {
 				e.must(e.conn.Do("XADD", e.q.Added(), "*", "", "a"))
 			}
 		}, started: []int{RoundWeight, 100}},
+		"added beside a list": {seed: func(e *env) { added(e, "a", 103); list(e, "b") }, started: []int{103 + 100, 512}},
+		"large added ones beside a list": {seed: func(e *env) {
+			added(e, strings.Repeat("a", RoundBytes), 3)
+			e.must(e.conn.Do("LPUSH", e.q.Waiting(), "b", "b", "b"))
+		}, started: []int{2, 2, 2}},
 		"entries": {seed: func(e *env) { entries(e, "a") }, started: append(slices.Repeat([]int{RoundWeight / heavy}, 4), 100)},
 		"lost": {seed: func(e *env) {
 			entries(e, "a")
