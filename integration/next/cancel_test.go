@@ -2,7 +2,11 @@ package next_test
 
 import (
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // taken returns the steps in which worker w joins and starts what waits.
@@ -64,3 +68,148 @@ func TestCancel(t *testing.T) {
 	})
 }
 
+// A retry, a stop and a return of what a cancel covers: whichever comes first, the task doesn't run again.
+func TestCancelBesideEnds(t *testing.T) {
+	for _, end := range []string{"retry 9 why", "snooze 9 ''", "stop 0 ''", "fail 0 failed:x"} {
+		failed := end[:4] == "fail"
+		play(t, []scenario{
+			{"a name is canceled before its attempt ends: " + end, steps(
+				"add"+task("k:a", "0", "always", "A"), "*", taken(1),
+				"add"+task("k:a", "0", "always", "B"), "*",
+				"listen", "",
+				"remove name=k:a how=canceled", "1 w.1.9.1n",
+				"heard", "wake:w 0",
+				"remove name=k:a how=canceled", "0 w.1.9.1n",
+				"ZSCORE working:w w.1.9.1n", "-1",
+				"finish plain=0 w.1.9.1n 1 k:a "+end, "[1 canceled] 0 0",
+				"EXISTS tasks runs next ready schedule working:w failed.tasks", "0",
+			)},
+			{"a name is canceled after its attempt has ended: " + end, steps(
+				"add"+task("k:a", "0", "always", "A"), "*", taken(1),
+				"finish plain=0 w.1.9.1n 1 k:a "+end, "*",
+				"remove name=k:a how=canceled", map[bool]string{true: "0 ''", false: "1 ''"}[failed],
+				"EXISTS tasks runs next ready schedule working:w", "0",
+			)},
+			{"a unique task is canceled by its payload before its attempt ends: " + end, steps(
+				"add"+task("u:<a>", "0", "unique", "a"), "*", taken(1),
+				"cancel payload=a", "0 - 1 [w]",
+				"finish plain=0 w.1.9.1n 1 u:<a> "+end, "[1 canceled] 0 0",
+				"stop payload=a token=1 worker=w", "1 []",
+				"EXISTS tasks runs ready schedule working:w failed.tasks", "0",
+			)},
+			{"a retried copy is canceled before its attempt ends: " + end, steps(
+				"LPUSH queues a", "1", taken(1),
+				"finish plain=0 w.1.9.1 1 d:<a> retry 0 why", "*", "start round=2 wanted=1", "*",
+				"cancel payload=a", "0 - 2 [w]",
+				"stop payload=a token=2 worker=w", "2 [w.2.9.1n]",
+				"finish plain=0 w.2.9.1n 2 r:<a>:1 "+end, "[1 canceled] 0 0",
+				"EXISTS tasks runs copies ready schedule working:w failed.tasks", "0",
+			)},
+		})
+	}
+}
+
+func TestCancelPages(t *testing.T) {
+	large := "@1048576"
+	play(t, []scenario{
+		{"10,000 copies of a small payload, the oldest first", steps(
+			"enqueue"+strings.Repeat(" a", 5000), "*", "enqueue"+strings.Repeat(" a", 5000), "*", "enqueue b a", "*",
+			"cancel payload=a", "10000 '' 0 []", "LRANGE queues 0 -1", "a b", "cancel payload=a", "1 - 0 []",
+		)},
+		{"4 MiB of a large one; a copy that becomes a retry between two pages goes with the next", steps(
+			"enqueue"+strings.Repeat(" "+large, 5), "*",
+			"cancel payload="+large, "4 '' 0 []", taken(1),
+			"finish plain=0 w.1.9.1 1 d:<"+large+"> retry 60000 why", "[] 0 0",
+			"cancel payload="+large, "1 r:<"+large+">:1 1 []",
+			"cancel after=r:<"+large+">:1 payload="+large, "0 - 1 [w]",
+			"EXISTS queues tasks copies schedule runs", "0",
+		)},
+		{"one that becomes risky", steps(
+			"enqueue"+strings.Repeat(" "+large, 5), "*",
+			"cancel payload="+large, "4 '' 0 []",
+			"HSET crashes <"+large+"> 2", "1", "join round=0", "1", "start wanted=1", "*", "ZCARD risky", "1",
+			"cancel payload="+large, "1 r:<"+large+">:1 0 []",
+			"EXISTS queues tasks copies risky crashes", "0",
+		)},
+		{"one that runs is stopped, and one that starts after the last page runs on", steps(
+			"enqueue"+strings.Repeat(" "+large, 6), "*",
+			"cancel payload="+large, "4 '' 0 []", taken(1),
+			"cancel payload="+large, "1 - 1 [w]",
+			"enqueue "+large, "*", "start round=2 wanted=1", "*",
+			"stop worker=w token=1 payload="+large, "1 [w.1.9.1]",
+			"ZRANGE working:w 0 -1 WITHSCORES", "w.1.9.1 -1 w.2.9.1 2",
+		)},
+	})
+
+	t.Run("100 retries for each call, past those that run", func(t *testing.T) {
+		q := newQueue(t, redistest.URL())
+		for i := 100; i < 350; i++ {
+			name := fmt.Sprint("r:<a>:", i)
+			q.do("HSET tasks " + name + " 0:0:0:0:0:0:a")
+			q.do("ZADD copies 0 " + name)
+			q.do("ZADD ready " + strconv.Itoa(i) + " " + name)
+		}
+		q.play(taken(120))
+		q.play(steps(
+			"cancel payload=a", "0 r:<a>:199 120 []",
+			"cancel payload=a after=r:<a>:199", "80 r:<a>:299 120 []",
+			"cancel payload=a after=r:<a>:299", "50 - 120 [w]",
+			"HLEN tasks", "120", "ZCARD ready", "0",
+		))
+	})
+
+	t.Run("a worker's attempts, 1,000 for each call, also those that were marked before", func(t *testing.T) {
+		q := newQueue(t, redistest.URL())
+		for range 3 {
+			q.do("enqueue" + strings.Repeat(" a b a", 170))
+		}
+		q.do("join round=0")
+		for round := range 4 {
+			q.do(fmt.Sprint("start wanted=512 round=", round+1))
+		}
+		q.play(steps("ZCARD working:w", "1530", "cancel payload=a", "0 - 1530 [w]"))
+		for range 2 {
+			first, rest, _ := strings.Cut(q.do("stop payload=a token=1530 worker=w"), " ")
+			found := strings.Fields(rest)
+			after, more, _ := strings.Cut(q.do("stop payload=a token=1530 worker=w after="+first), " ")
+			found = append(found, strings.Fields(more)...)
+			if first != "1000" && first != "1500" || after != "1530" || len(found) != 1020 {
+				t.Fatalf("the pages end at %s and %s, with %d attempts", first, after, len(found))
+			}
+		}
+		q.play(steps("ZCOUNT working:w -inf 0", "1020"))
+	})
+}
+
+func TestCancelRefuses(t *testing.T) {
+	play(t, []scenario{
+		{"Redis has lost the cancel: the caller learns it", steps(
+			"LPUSH queues a", "1", taken(1), "cancel payload=a", "0 - 1 [w]", "DEL canceled:<a>", "1",
+			"stop payload=a token=1 worker=w", "!LOST", "ZSCORE working:w w.1.9.1", "1",
+		)},
+		{"more than 10,000 workers", steps(
+			"ZADD workers"+strings.Join(numbers(10001), " "), "10001", "LPUSH queues a", "1",
+			"cancel payload=a", "!TOOMANY", "LLEN queues", "1",
+		)},
+		{"an attempt that Redis has lost isn't found", steps(
+			"add"+task("k:a", "0", "always", "A"), "*", taken(1), "DEL working:w", "1",
+			"remove name=k:a how=canceled", "0 ''",
+		)},
+	})
+	for _, kind := range strings.Fields("queues tasks next runs ready schedule risky aside copies crashes workers leaving") {
+		play(t, []scenario{{"nothing changes if this key has the wrong type: " + kind, steps(
+			"LPUSH queues a", "1", "HSET tasks u:<a> 1:0:0:0:0:0:a", "1", "ZADD ready 1 u:<a>", "1",
+			"DEL "+kind, "*", "SET "+kind+" x", "OK",
+			"cancel payload=a", "!WRONGTYPE",
+			"EXISTS canceled:<a>", "0",
+		)}})
+	}
+}
+
+func numbers(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf(" %d v%d", i, i)
+	}
+	return all
+}

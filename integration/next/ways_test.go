@@ -212,3 +212,61 @@ func TestRules(t *testing.T) {
 		}
 	}
 }
+
+// A task that was added while another one ran under its name: the rules say which of them stays if that one comes back.
+func TestBehind(t *testing.T) {
+	const old, added = "3000000000000", "2000000000000"
+	ends := map[string]string{ // when the running task would wait again; none: it's gone
+		"done 0 ''": "", "drop 0 ''": "", "fail 0 failed:x": "",
+		"retry 3600000 why": "far", "stop 0 ''": "0", "snooze 3600000 ''": "far",
+	}
+	for end, back := range ends {
+		for _, rule := range ways {
+			for _, how := range hows {
+				q := newQueue(t, redistest.URL())
+				q.play(steps(
+					"HSET tasks k:a 1:0:0:0:0:0:OLD", "1", "HSET runs k:a :1:2:before", "1", "ZADD ready 5 k:a", "1", taken(1),
+					"add"+task("k:a", added, rule+how, "NEW"), "[k:a] [] 0",
+					"finish plain=0 w.1.9.1n 1 k:a "+end, "*",
+					"EXISTS next", "0",
+				))
+				score, run, record := q.do("ZSCORE schedule k:a"), q.do("HGET runs k:a"), q.do("HGET tasks k:a")
+				record = record[strings.LastIndex(record, ":")+1:]
+				wanted, kept := added, "-"
+				if back != "" {
+					wanted = map[string]string{"always": added, "never": back, "later": added, "earlier": back}[rule]
+				}
+				if back != "" && how != "" {
+					kept = map[string]string{"r": ":2:2:why", "s": ":1:2:before"}[end[:1]]
+				}
+				if wanted == "0" {
+					wanted = "-"
+					q.play(steps("ZSCORE ready k:a", "-4503599627370495"))
+				}
+				if score != wanted || run != kept || record == "OLD" != (back != "" && how == "+keep") {
+					t.Errorf("%s, %s%s: %s waits until %s, having run %s; want %s, %s", end, rule, how, record, score, run, wanted, kept)
+				}
+			}
+		}
+	}
+	play(t, []scenario{
+		{"of two put behind a running task, the second one's rule holds, and the first one's payload if it's kept", steps(
+			"add"+task("k:a", "0", "always", "A"), "*", taken(1),
+			"add"+task("k:a", old, "always+counts", "B"), "[k:a] [] 0",
+			"HGET next k:a", old+":always:0:1:now:0:0:0:0:0:B",
+			"add"+task("k:a", added, "never+keep", "C"), "[k:a] [] 0",
+			"HGET next k:a", old+":never:0:1:now:0:0:0:0:0:B",
+			"add"+task("k:a", added, "earlier", "D"), "[k:a] [] 0",
+			"HGET next k:a", added+":earlier:0:0:now:0:0:0:0:0:D",
+			"HLEN tasks", "1",
+		)},
+		{"who waits for what is behind a running task learns that it was replaced, unless one of the others has a result", steps(
+			"add"+task("k:a", "0", "always", "A"), "*", taken(1),
+			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:B", "*",
+			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:C", "*",
+			"EXISTS result:k:a", "0",
+			"add"+task("k:a", "0", "always", "D"), "*",
+			"GET result:k:a", "replaced:now:0:",
+		)},
+	})
+}
