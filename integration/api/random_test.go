@@ -391,6 +391,9 @@ func (f *fleet) startTasks() {
 	f.check((len(tasks) == 0) == is_(err, worqr.ErrNoTask) && len(tasks) <= n, "%d tasks of %d: %v", len(tasks), n, err)
 	asked := slices.ContainsFunc(f.made("step"), func(c call) bool { return c.Arg("worker") == id })
 	f.check(asked, "it doesn't ask for tasks")
+	eventually(f.t, "it holds only what it has started: what has expired fails in the next round", func() bool {
+		return len(f.view(false).Working[id]) == len(was.Working[id])+len(tasks)
+	})
 	is, last := f.view(false), was.Token
 	for _, task := range tasks {
 		entry := is.Entries[task.AttemptID]
@@ -405,7 +408,6 @@ func (f *fleet) startTasks() {
 		last = task.Token
 		f.held[task.AttemptID] = task
 	}
-	f.check(len(is.Working[id]) == len(was.Working[id])+len(tasks), "it holds %v, and has started %d", is.Working[id], len(tasks))
 }
 
 func number(s string) int {
