@@ -33,6 +33,7 @@ type judge struct {
 	cancels map[string]int64          // queue and name → token of the last cancel
 	dead    map[string]bool           // lane and worker: it was evicted
 	left    map[string]bool           // lane and worker: it has left, even if the server has lost that
+	leaving map[string]bool           // lane and worker: it has begun to leave since it joined
 	renewed map[string]int64          // lane and worker → ms of Redis time
 	revived map[string]bool           // processes that existed when the server came back without its last writes
 	expired map[string]bool           // processes whose task had expired when it was taken
@@ -69,7 +70,7 @@ type verdict struct {
 func newJudge(s *server) *judge {
 	return &judge{
 		s: s, lanes: map[string]*lane.Lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{}, settled: map[string]bool{},
-		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, left: map[string]bool{}, renewed: map[string]int64{}, revived: map[string]bool{}, expired: map[string]bool{},
+		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, left: map[string]bool{}, leaving: map[string]bool{}, renewed: map[string]int64{}, revived: map[string]bool{}, expired: map[string]bool{},
 		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{}, at: map[string]*start{},
 		outcomes: map[string]map[string]bool{}, occurs: map[string]*occurring{},
 	}

@@ -220,6 +220,7 @@ func (st *step) membership() {
 		}
 		if r.verb == "join" && r.from != nil && !r.copy {
 			st.homes[worker] = r.from
+			delete(st.leaving, name+" "+worker)
 		}
 	}
 	for w := range was.Workers {
@@ -283,8 +284,8 @@ func (st *step) falseDeath(name, w string) {
 		}
 	}
 	// Under an earlier id a process is dead, and may be evicted again if Redis has
-	// lost writes.
-	if p := st.homes[w]; p != nil && !p.excused() && p.is(w) && !st.left[name+" "+w] {
+	// lost writes. A worker that is leaving sends no more heartbeats, and Redis may be slow to answer its leave.
+	if p := st.homes[w]; p != nil && !p.excused() && p.is(w) && !st.left[name+" "+w] && !st.leaving[name+" "+w] {
 		st.violation("%s of %s is evicted from %s, but lives", w, p.name, name)
 	}
 }

@@ -257,6 +257,7 @@ func (r *run) visit(ctx context.Context, guest *worqr.Peer, queue string, d *ran
 			return // it tries to join on its own
 		}
 		time.Sleep(time.Duration(d.ExpFloat64() * float64(200*time.Millisecond)))
+		r.locked(func() { r.world.judge.leaving[queue+" "+guest.WorkerID()] = true })
 		if q.StopWork(ctx) != nil {
 			return
 		}
