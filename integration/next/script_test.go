@@ -196,7 +196,7 @@ func (q *queue) run(name string, words []string) (any, error) {
 
 var (
 	digest = regexp.MustCompile(`<([^>]+)>`)
-	long   = regexp.MustCompile(`@(\d+)`)
+	long   = regexp.MustCompile(`\B@(\d+)`)
 	when   = regexp.MustCompile(`\bnow([+-]\d+)?\b`)
 )
 

@@ -1,0 +1,237 @@
+package next_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+const t1, t2, t3 = "2000000000000", "2000000060000", "2000000120000" // far from now
+
+// asserts returns the arguments of recur for the schedule of k:a: its since, its prints, its times, and its payload if
+// it sends the times.
+func asserts(since, prints, times, payload string) string {
+	record := "''"
+	if payload != "" {
+		record = "0:0:0:0:0:0:" + payload
+	}
+	words := []string{"k:a", since, prints, times, record}
+	for i, w := range words {
+		if w = strings.ReplaceAll(w, " ", "~"); w == "" {
+			w = "''"
+		}
+		words[i] = w
+	}
+	return "recur period=10000 " + strings.Join(words, " ")
+}
+
+// inForce is a step after which a schedule with the print 1:aa and the payload A, which has passed at 5, is in force.
+func inForce(times string) [][2]string {
+	return steps(
+		"HSET recurrence passed:k:a 5", "1",
+		asserts("7", "1:aa", times, "A"), "[[7 held '']] [] now",
+	)
+}
+
+// begun are the steps in which the occurrence of t1 starts early.
+func begun() [][2]string {
+	return steps(inForce(t1+" "+t2), "ZADD schedule 1 k:a", "0", taken(1), "HGET recurrence passed:k:a", t1)
+}
+
+func TestRecur(t *testing.T) {
+	play(t, []scenario{
+		{"Redis asks for the times of a schedule that it doesn't know, and plans the first", steps(
+			asserts("0", "", "", ""), "[[now wanted now]] [] now",
+			asserts("7", "1:aa", t1+" "+t2, "A"), "[[7 held '']] [] now",
+			"ZRANGE schedule 0 -1 WITHSCORES", "k:a "+t1, "HGET tasks k:a", "now:"+t1+":0:0:1:0:A",
+			"HGET recurrence k:a", t1+" "+t2+"|0:0:0:0:0:0:A", "ZSCORE recurring k:a", "now",
+		)},
+		{"another peer that has it compares its print after the same instant, and learns since when it's in force", steps(
+			inForce(t1),
+			asserts("0", "9:ff", "", ""), "[[0 compare 1]] [] now",
+			asserts("0", "9:ff 1:aa", "", ""), "[[7 held '']] [] now",
+			asserts("7", "1:aa", "", ""), "[[7 held '']] [] now",
+		)},
+		{"its times run out: those after the last one that has come are wanted; the print moves on", steps(
+			inForce("1000 "+t1),
+			"HSET recurrence prints:k:a 0~1:aa:7", "0",
+			asserts("7", "1:aa", "", ""), "[[7 more 1000]] [] now",
+			asserts("7", "1:aa 1000:ab", t1+" "+t2, "A"), "[[7 held '']] [] now",
+			"HGET recurrence k:a", "1000 "+t1+" "+t2+"|0:0:0:0:0:0:A",
+			asserts("7", "1:aa", "", ""), "[[7 compare 1000]] [] now",
+			asserts("7", "1:aa 1000:ab", "", ""), "[[7 held '']] [] now",
+		)},
+		{"all times have come: those after now are wanted", steps(
+			inForce("1000 2000"),
+			asserts("7", "1:aa", "", ""), "[[7 more now]] [] now",
+		)},
+		{"the newer one of two schedules is in force; a peer of the older one that restarts doesn't change that", steps(
+			inForce(t1),
+			asserts("0", "1:bb", "", ""), "[[now wanted now]] [] now",
+			asserts("9", "1:bb 4:bc", t2, "B"), "[[9 held '']] [] now",
+			"HGET tasks k:a", "now:"+t2+":0:0:1:0:B", "ZSCORE schedule k:a", t2,
+			asserts("7", "1:aa", "", ""), "[[7 compare 4]] [] now",
+			asserts("7", "1:aa 4:ab", "", ""), "[[7 older '']] [] now",
+			asserts("0", "", "", ""), "[[0 compare 4 1]] [] now",
+			asserts("0", "4:ab 1:aa", "", ""), "[[7 older '']] [] now",
+		)},
+		{"once no peer asserts the newer one, the older one is in force again", steps(
+			inForce(t1), asserts("9", "1:bb 4:bc", t2, "B"), "[[9 held '']] [] now",
+			"ZADD recurring 5 k:a", "0",
+			asserts("7", "1:aa 4:ab", "", ""), "[[7 wanted now]] [] now",
+			asserts("7", "1:aa 4:ab", t1, "A"), "[[7 held '']] [] now",
+			"HGET tasks k:a", "now:"+t1+":0:0:1:0:A",
+			asserts("9", "1:bb 4:bc", "", ""), "[[9 wanted now]] [] now", // it's back, and newer
+		)},
+		{"who changes its schedule has the newest one, also if it changes it back", steps(
+			inForce(t1), asserts("9", "1:bb 4:bc", t2, "B"), "[[9 held '']] [] now",
+			"HSET recurrence prints:k:a "+t1+"~4:bc:now+5000~1:aa:7", "0",
+			asserts("-1", "4:ab 1:aa", "", ""), "[[now wanted now]] [] now",
+			asserts("-1", "1:aa 4:ab", t1, "A"), "[[now held '']] [] now",
+			asserts("9", "4:bc 1:aa", "", ""), "[[now older '']] [] now",
+		)},
+		{"a due occurrence of a replaced schedule still starts", steps(
+			inForce(t1+" "+t2),
+			"HSET tasks k:a 1:1000:0:0:1:0:A", "0", "ZADD schedule 1000 k:a", "0",
+			asserts("9", "1:bb 4:bc", t3, "B"), "[[9 held '']] [] now",
+			"HGET tasks k:a", "1:1000:0:0:1:0:A", "HGET recurrence passed:k:a", "5",
+			taken(1), "finish plain=0 w.1.9.1n 1 k:a done 0 ''", "[] 0 0",
+			"HGET tasks k:a", "now:"+t3+":0:0:1:0:B",
+		)},
+		{"a later one was removed: it doesn't come back with more times", steps(
+			inForce(t1+" "+t2), "remove name=k:a how=removed", "1 ''",
+			"HSET recurrence prints:k:a 0~1:aa:7", "0", asserts("7", "1:aa", "", ""), "[[7 more 1]] [] now",
+			asserts("7", "1:aa 1:aa", t1+" "+t2+" "+t3, "A"), "[[7 held '']] [] now",
+			"HGET tasks k:a", "now:"+t2+":0:0:1:0:A", "HGET recurrence passed:k:a", t1,
+			"ZADD recurring now k:a", "0", asserts("7", "1:aa", "", ""), "[[7 held '']] [] now",
+			"HGET recurrence passed:k:a", t1,
+		)},
+		{"if the clock was ahead, all is made again", steps(
+			inForce(t3), "ZADD recurring "+t1+" k:a", "0",
+			asserts("7", "1:aa", "", ""), "[[7 wanted 5]] [] now",
+			asserts("7", "9:aa", "1000 "+t2, "A"), "[[7 held '']] [] now",
+			"HGET tasks k:a", "now:1000:0:0:1:0:A", "ZCARD ready", "1", "EXISTS schedule", "0",
+			"HSET recurrence passed:k:a "+t3, "0",
+			asserts("7", "9:aa", "", ""), "[[7 wanted now]] [] now",
+			asserts("7", "9:aa", t1, "A"), "[[7 held '']] [] now",
+			"HGET recurrence passed:k:a", "now",
+		)},
+		{"of several missed times, one occurs", steps(
+			asserts("0", "", "", ""), "*", "HSET recurrence passed:k:a 5", "1",
+			asserts("7", "1:aa", "1000 2000 3000 "+t1, "A"), "*",
+			"HGET recurrence k:a", "1000 "+t1+"|0:0:0:0:0:0:A", "ZCARD ready", "1",
+		)},
+		{"a key of the wrong type", steps("SET recurrence x", "OK", asserts("0", "", "", ""), "!WRONGTYPE")},
+	})
+}
+
+func TestOccurrences(t *testing.T) {
+	end := func(id, token, verb string) string { return "finish plain=0 " + id + " " + token + " k:a " + verb }
+	planned := func(at string) [][2]string {
+		return steps("HGET tasks k:a", "now:"+at+":0:0:1:0:A", "ZSCORE schedule k:a", at)
+	}
+	nothing := steps("HEXISTS tasks k:a", "0", "EXISTS schedule ready", "0")
+	play(t, []scenario{
+		{"the next one is planned when one ends, not before", steps(
+			begun(), "EXISTS schedule ready", "0", asserts("9", "1:bb", t3, "B"), "*", "EXISTS schedule ready", "0",
+			end("w.1.9.1n", "1", "done 0 ''"), "[] 0 0", "HGET tasks k:a", "now:"+t3+":0:0:1:0:B",
+		)},
+		{"one is removed: the next one is planned", steps(
+			inForce(t1+" "+t2), "remove name=k:a how=removed", "1 ''", planned(t2), "HGET recurrence passed:k:a", t1,
+			"remove name=k:a how=removed", "1 ''", nothing, "remove name=k:a how=removed", "0 ''",
+		)},
+		{"one is canceled while it waits", steps(
+			inForce(t1+" "+t2), "remove name=k:a how=canceled", "1 ''", planned(t2),
+		)},
+		{"one is canceled while it runs: the next one is planned when it ends", steps(
+			begun(), "remove name=k:a how=canceled", "0 w.1.9.1n", nothing[1:],
+			end("w.1.9.1n", "1", "retry 9 why"), "[1 canceled] 0 0", planned(t2),
+		)},
+		{"the queue is deleted: the next one is planned by recur", steps(
+			inForce(t1+" "+t2), "delete first=1", "0", nothing, "HGET recurrence passed:k:a", t1,
+			"ZADD recurring now+1000 k:a", "0", asserts("7", "1:aa", "", ""), "*", planned(t2),
+		)},
+		{"one fails: the next one is planned, and the failed one can be requeued at any time", steps(
+			begun(), end("w.1.9.1n", "1", "fail 0 failed:why"), "[] 0 0", planned(t2),
+			"HKEYS failed.tasks", "k:a#2",
+			"requeue k:a#2", "requeued",
+			"HGET tasks k:a@"+t1, "now:"+t1+":0:0:0:0:A", "ZRANGE ready 0 -1", "k:a@"+t1,
+		)},
+		{"the retry of one starts, even if nobody asserts its schedule meanwhile", steps(
+			begun(), end("w.1.9.1n", "1", "retry 0 why"), "[] 0 0", "ZADD recurring 5 k:a", "0",
+			"start round=2 wanted=1", "*", "LRANGE process:w.2.9.1n 0 -1", "k:a",
+		)},
+		{"one that nobody asserts doesn't start, and is planned again once somebody does", steps(
+			inForce("1000 "+t1), "HGET tasks k:a", "now:1000:0:0:1:0:A",
+			"ZREM ready k:a", "1", "ZADD schedule 1000 k:a", "1", "ZADD recurring 5 k:a", "0", taken(1), nothing,
+			"HGET recurrence passed:k:a", "5",
+			asserts("7", "1:aa", "", ""), "[[7 held '']] [] now",
+			"HGET tasks k:a", "now:1000:0:0:1:0:A", "ZCARD ready", "1",
+		)},
+		{"one more at once: no time passes", steps(
+			inForce(t1+" "+t2), "add"+task("k:a", "0", "always", "A"), "[k:a] [] 0", taken(1),
+			"HGET recurrence passed:k:a", "5", end("w.1.9.1n", "1", "done 0 ''"), "[] 0 0", planned(t1),
+		)},
+		{"one more at once while one runs", steps(
+			begun(), "add"+task("k:a", "0", "always", "A"), "[k:a] [] 0", end("w.1.9.1n", "1", "done 0 ''"), "*",
+			"HGET tasks k:a", "now:0:0:0:0:0:A", "start round=2 wanted=1", "*", end("w.2.9.1n", "2", "done 0 ''"), "*", planned(t2),
+		)},
+		{"an add that keeps the payload moves the next one", steps(
+			inForce(t1+" "+t2), "add"+task("k:a", "0", "always+keep", "X"), "[k:a] [] 0", taken(1),
+			"HGET recurrence passed:k:a", t1, end("w.1.9.1n", "1", "done 0 ''"), "[] 0 0", planned(t2),
+		)},
+	})
+}
+
+func TestEndOfSchedules(t *testing.T) {
+	over := func(last string) [][2]string {
+		return steps(inForce(t1), "ZADD recurring 5 k:a", "0", "recur judge="+last, "[] [k:a] now")
+	}
+	gone := steps("EXISTS recurring recurrence", "0")
+	play(t, []scenario{
+		{"a schedule that nobody asserts ends, with its waiting occurrence", steps(
+			over("now+1000"), gone, "EXISTS tasks schedule", "0",
+		)},
+		{"not if the call comes late, or the schedule is asserted", steps(
+			inForce(t1), "recur judge=now+1000", "[] [] now",
+			"ZADD recurring 5 k:a", "0", "recur judge=now-1", "[] [] now", "ZCARD schedule", "1",
+		)},
+		{"who waits for the result of the occurrence learns that it was removed", steps(
+			inForce(t1), "HSET tasks k:a 1:"+t1+":0:60000:1:0:A", "0", "ZADD recurring 5 k:a", "0",
+			"recur judge=now+1000", "[] [k:a] now", "GET result:k:a", "removed:now:0:",
+		)},
+		{"one that waits for a retry, or was added, stays", steps(
+			inForce(t1), "HSET recurrence passed:k:a "+t1, "0", "ZADD recurring 5 k:a", "0",
+			"recur judge=now+1000", "[] [k:a] now", gone, "ZCARD schedule", "1",
+		)},
+		{"one that runs stays", steps(
+			begun(), "ZADD recurring 5 k:a", "0", "recur judge=now+1000", "[] [k:a] now", gone,
+			"finish plain=0 w.1.9.1n 1 k:a done 0 ''", "[] 0 0", "EXISTS tasks", "0",
+		)},
+	})
+	t.Run("50 for each call", func(t *testing.T) {
+		q := newQueue(t, redistest.URL())
+		q.do("ZADD recurring" + strings.Join(numbers(70), ""))
+		for _, want := range []int{50, 20, 0} {
+			if n := strings.Count(q.do("recur judge=now+1000"), "v"); n != want {
+				t.Errorf("%d schedules ended, not %d", n, want)
+			}
+		}
+	})
+	t.Run("1 MiB of records for each call", func(t *testing.T) {
+		q := newQueue(t, redistest.URL())
+		assert := "recur period=10000"
+		for i := range 3 {
+			name := fmt.Sprint("k:", i)
+			q.do("HSET recurrence " + name + " " + t1 + "|0:0:0:0:0:0:@600000 passed:" + name + " 5 prints:" + name + " " + t1 + "~1:aa:7")
+			q.do("ZADD recurring now " + name)
+			assert += " " + name + " 7 1:aa '' ''"
+		}
+		for want := range 3 {
+			q.play(steps(assert, "[[7 held ''] [7 held ''] [7 held '']] [] now", "ZCARD schedule", fmt.Sprint(want+1)))
+			q.do("ZADD recurring now k:0 now k:1 now k:2")
+		}
+	})
+}
