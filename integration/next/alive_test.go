@@ -152,7 +152,7 @@ func TestReturn(t *testing.T) {
 			"leave round=2", "3 0", "leave round=2", "0 0", "HMGET state token fence", "9 9", "ZCARD working:v", "4",
 		)},
 		{"evict: also the crashes are counted, of raw tasks by their payloads", steps(held(),
-			"finish w.1.9.2 2 d:<a> retry 0 ''", "[] 0 0", "start round=3 wanted=2", "*", // r:<a> runs, and e
+			"finish w.1.9.2 2 d:<a> retry 0 ''", "[] 0", "start round=3 wanted=2", "*", // r:<a> runs, and e
 			"ZADD idle 1 v", "1", "listen", "",
 			"evict target=w", "[w 4] 4 -1",
 			"HGETALL crashes", "<a> 1 <e> 1", "HGET runs k:a", ":0:1:", "HGET runs r:<a>:4", ":1:0:",

@@ -81,7 +81,7 @@ func TestCancelBesideEnds(t *testing.T) {
 				"heard", "wake:w 0",
 				"remove name=k:a how=canceled", "0 w.1.9.1n",
 				"ZSCORE working:w w.1.9.1n", "-1",
-				"finish plain=0 w.1.9.1n 1 k:a "+end, "[1 canceled] 0 0",
+				"finish plain=0 w.1.9.1n 1 k:a "+end, "[1 canceled] 0",
 				"EXISTS tasks runs next ready schedule working:w failed.tasks", "0",
 			)},
 			{"a name is canceled after its attempt has ended: " + end, steps(
@@ -93,7 +93,7 @@ func TestCancelBesideEnds(t *testing.T) {
 			{"a unique task is canceled by its payload before its attempt ends: " + end, steps(
 				"add"+task("u:<a>", "0", "unique", "a"), "*", taken(1),
 				"cancel payload=a", "0 - 1 [w]",
-				"finish plain=0 w.1.9.1n 1 u:<a> "+end, "[1 canceled] 0 0",
+				"finish plain=0 w.1.9.1n 1 u:<a> "+end, "[1 canceled] 0",
 				"stop payload=a token=1 worker=w", "1 []",
 				"EXISTS tasks runs ready schedule working:w failed.tasks", "0",
 			)},
@@ -102,7 +102,7 @@ func TestCancelBesideEnds(t *testing.T) {
 				"finish plain=0 w.1.9.1 1 d:<a> retry 0 why", "*", "start round=2 wanted=1", "*",
 				"cancel payload=a", "0 - 2 [w]",
 				"stop payload=a token=2 worker=w", "2 [w.2.9.1n]",
-				"finish plain=0 w.2.9.1n 2 r:<a>:1 "+end, "[1 canceled] 0 0",
+				"finish plain=0 w.2.9.1n 2 r:<a>:1 "+end, "[1 canceled] 0",
 				"EXISTS tasks runs copies ready schedule working:w failed.tasks", "0",
 			)},
 		})
@@ -119,7 +119,7 @@ func TestCancelPages(t *testing.T) {
 		{"4 MiB of a large one; a copy that becomes a retry between two pages goes with the next", steps(
 			"enqueue"+strings.Repeat(" "+large, 5), "*",
 			"cancel payload="+large, "4 '' 0 []", taken(1),
-			"finish plain=0 w.1.9.1 1 d:<"+large+"> retry 60000 why", "[] 0 0",
+			"finish plain=0 w.1.9.1 1 d:<"+large+"> retry 60000 why", "[] 0",
 			"cancel payload="+large, "1 r:<"+large+">:1 1 []",
 			"cancel after=r:<"+large+">:1 payload="+large, "0 - 1 [w]",
 			"EXISTS queues tasks copies schedule runs", "0",

@@ -94,7 +94,7 @@ func TestAdd(t *testing.T) {
 			{"join round=0", "1"},
 			{"start wanted=1", "*"},
 			{"add" + task("u:<a>", "0", "unique", "a"), "!DUPLICATE"},
-			{"finish plain=0 w.1.9.1n 1 u:<a> done 0 ''", "[] 0 0"},
+			{"finish plain=0 w.1.9.1n 1 u:<a> done 0 ''", "[] 0"},
 			{"add" + task("u:<a>", "0", "unique", "a"), "[u:<a>] [] 0"},
 		}},
 		{"a unique task with a known nonce is skipped", [][2]string{
