@@ -60,7 +60,8 @@ func TestCancel(t *testing.T) {
 			"cancel payload=a", "0 - 5 [w]",
 			"LPUSH queues a", "1", "start round=2 wanted=1", "*",
 			"stop payload=a token=5 worker=w", "5 [w.1.9.1 w.1.9.2 w.1.9.3 w.1.9.4 w.1.9.5]",
-			"finish plain=0 w.1.9.1 1 d:<a> retry 9 '' w.1.9.2 2 d:<a> stop 0 '' w.1.9.3 3 d:<a> snooze 9 '' w.1.9.4 4 d:<a> fail 0 failed:x"+
+			"finish plain=0 w.1.9.1 1 d:<a> retry 9 '' w.1.9.2 2 d:<a> stop 0 '' w.1.9.3 3 d:<a> snooze 9 ''"+
+				" w.1.9.4 4 d:<a> fail 0 failed:x"+
 				" w.1.9.5 5 d:<a> done 0 '' w.2.9.1 6 d:<a> stop 0 ''", "*",
 			"LRANGE queues 0 -1", "a",
 			"EXISTS tasks failed.tasks working:w", "0",
@@ -196,7 +197,8 @@ func TestCancelRefuses(t *testing.T) {
 			"remove name=k:a how=canceled", "0 ''",
 		)},
 	})
-	for _, kind := range strings.Fields("queues tasks next runs ready schedule risky aside copies crashes workers leaving") {
+	kinds := "queues tasks next runs ready schedule risky aside copies crashes workers leaving"
+	for _, kind := range strings.Fields(kinds) {
 		play(t, []scenario{{"nothing changes if this key has the wrong type: " + kind, steps(
 			"LPUSH queues a", "1", "HSET tasks u:<a> 1:0:0:0:0:0:a", "1", "ZADD ready 1 u:<a>", "1",
 			"DEL "+kind, "*", "SET "+kind+" x", "OK",
@@ -212,4 +214,31 @@ func numbers(n int) []string {
 		all[i] = fmt.Sprintf(" %d v%d", i, i)
 	}
 	return all
+}
+
+func TestDelete(t *testing.T) {
+	play(t, []scenario{
+		{"what waits goes; what runs and what failed stays", steps(
+			"add"+task("k:r", "0", "always", "R"), "*", "LPUSH queues a b", "2",
+			taken(1), "LRANGE process:w.1.9.1n 0 -1", "k:r",
+			"add"+task("k:r", "0", "always", "R2")+task("k:t", t1, "always", "T"), "*",
+			"add k:w 0 always 0 0 '' 0 0:0:0:60000:0:0:W", "*",
+			"HSET crashes <a> 1", "1", "ZADD ages 1 1", "1", "HSET failed.tasks k:f#1 F", "1",
+			"listen", "",
+			"delete first=1", "0",
+			"heard", "delete end:<k:w>",
+			"HKEYS tasks", "k:r", "EXISTS queues next ready schedule crashes ages", "0", "EXISTS failed.tasks", "1",
+			"finish plain=0 w.1.9.1n 1 k:r done 0 ''", "[] 0 0", "EXISTS tasks runs", "0",
+		)},
+		{"50 named tasks for each call, the list only in the first", steps(
+			"ZADD ready"+strings.Join(numbers(40), ""), "40", "ZADD schedule"+strings.Join(numbers(30), ""), "30",
+			"LPUSH queues a", "1",
+			"delete", "20", "delete", "0", "LLEN queues", "1",
+		)},
+		{"1 MiB for each call, and what waits behind others", steps(
+			"HSET tasks k:a @600000 k:b @600000 k:c @600000", "3", "ZADD ready 1 k:a 2 k:b 3 k:c", "3",
+			"HSET next k:d 0:always:0:0:@600000 k:e 0:always:0:0:@600000 k:f 0:always:0:0:@600000", "3",
+			"delete", "4", "delete", "2", "delete", "0", "EXISTS tasks ready next", "0",
+		)},
+	})
 }

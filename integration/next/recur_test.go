@@ -48,7 +48,7 @@ func TestRecur(t *testing.T) {
 			"ZRANGE schedule 0 -1 WITHSCORES", "k:a "+t1, "HGET tasks k:a", "now:"+t1+":0:0:1:0:A",
 			"HGET recurrence k:a", t1+" "+t2+"|0:0:0:0:0:0:A", "ZSCORE recurring k:a", "now",
 		)},
-		{"another peer that has it compares its print after the same instant, and learns since when it's in force", steps(
+		{"another peer compares its print after the same instant, and learns since when it has it", steps(
 			inForce(t1),
 			asserts("0", "9:ff", "", ""), "[[0 compare 1]] [] now",
 			asserts("0", "9:ff 1:aa", "", ""), "[[7 held '']] [] now",
@@ -176,7 +176,8 @@ func TestOccurrences(t *testing.T) {
 		)},
 		{"one more at once while one runs", steps(
 			begun(), "add"+task("k:a", "0", "always", "A"), "[k:a] [] 0", end("w.1.9.1n", "1", "done 0 ''"), "*",
-			"HGET tasks k:a", "now:0:0:0:0:0:A", "start round=2 wanted=1", "*", end("w.2.9.1n", "2", "done 0 ''"), "*", planned(t2),
+			"HGET tasks k:a", "now:0:0:0:0:0:A", "start round=2 wanted=1", "*",
+			end("w.2.9.1n", "2", "done 0 ''"), "*", planned(t2),
 		)},
 		{"an add that keeps the payload moves the next one", steps(
 			inForce(t1+" "+t2), "add"+task("k:a", "0", "always+keep", "X"), "[k:a] [] 0", taken(1),
@@ -225,7 +226,8 @@ func TestEndOfSchedules(t *testing.T) {
 		assert := "recur period=10000"
 		for i := range 3 {
 			name := fmt.Sprint("k:", i)
-			q.do("HSET recurrence " + name + " " + t1 + "|0:0:0:0:0:0:@600000 passed:" + name + " 5 prints:" + name + " " + t1 + "~1:aa:7")
+			q.do("HSET recurrence " + name + " " + t1 + "|0:0:0:0:0:0:@600000 passed:" + name + " 5")
+			q.do("HSET recurrence prints:" + name + " " + t1 + "~1:aa:7")
 			q.do("ZADD recurring now " + name)
 			assert += " " + name + " 7 1:aa '' ''"
 		}

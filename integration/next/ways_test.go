@@ -60,7 +60,8 @@ func TestAdd(t *testing.T) {
 		{"tasks wait in order, or until their time", [][2]string{
 			{"listen", ""},
 			{"ZADD idle 1 v 2 w", "2"},
-			{"add" + task("k:b", "0", "always", "B") + task("k:t", soon, "always", "T") + task("k:a", "5", "always", "A"), "[k:b k:t k:a] [] 1"},
+			{"add" + task("k:b", "0", "always", "B") + task("k:t", soon, "always", "T") + task("k:a", "5", "always", "A"),
+				"[k:b k:t k:a] [] 1"},
 			{"ZRANGE ready 0 -1", "k:b k:a"},
 			{"ZRANGE schedule 0 -1 WITHSCORES", "k:t " + soon},
 			{"HGET tasks k:b", "now:0:0:0:0:0:B"},
@@ -113,7 +114,8 @@ func TestAdd(t *testing.T) {
 		{"more than 4 MiB of waiting records are replaced one by one only", [][2]string{
 			{"HSET tasks k:a @3000000 k:b @3000000 k:c x", "3"},
 			{"ZADD ready 1 k:a 2 k:b 3 k:c", "3"},
-			{"add" + task("k:c", "0", "always", "C") + task("k:a", "0", "always", "A") + task("k:b", "0", "always", "B"), "!TOOLARGE"},
+			{"add" + task("k:c", "0", "always", "C") + task("k:a", "0", "always", "A") + task("k:b", "0", "always", "B"),
+				"!TOOLARGE"},
 			{"HGET tasks k:c", "x"},
 			{"add" + task("k:a", "0", "always", "A"), "[k:a] [] 0"},
 			{"add" + task("k:c", "0", "always", "C") + task("k:b", "0", "always", "B"), "[k:c k:b] [] 0"},
@@ -182,6 +184,7 @@ func TestRules(t *testing.T) {
 					} else {
 						score = old
 					}
+					before := score
 					if wanted := both(rule, old, at); wanted != old {
 						set, score = "schedule", wanted
 						if wanted == "0" {
@@ -192,7 +195,7 @@ func TestRules(t *testing.T) {
 						{"HSET state place 8", "1"},
 						{"HSET tasks k:a 1:0:0:0:0:0:OLD", "1"},
 						{"HSET runs k:a :1:2:why", "1"},
-						{"ZADD " + where + " " + map[bool]string{true: old, false: "7"}[where == "schedule"] + " k:a", "1"},
+						{"ZADD " + where + " " + before + " k:a", "1"},
 						{"add" + task("k:a", at, rule+how, "NEW"), "[k:a] [] 0"},
 						{"ZSCORE " + set + " k:a", score},
 						{"HGET runs k:a", run},
@@ -225,7 +228,8 @@ func TestBehind(t *testing.T) {
 			for _, how := range hows {
 				q := newQueue(t, redistest.URL())
 				q.play(steps(
-					"HSET tasks k:a 1:0:0:0:0:0:OLD", "1", "HSET runs k:a :1:2:before", "1", "ZADD ready 5 k:a", "1", taken(1),
+					"HSET tasks k:a 1:0:0:0:0:0:OLD", "1", "HSET runs k:a :1:2:before", "1",
+					"ZADD ready 5 k:a", "1", taken(1),
 					"add"+task("k:a", added, rule+how, "NEW"), "[k:a] [] 0",
 					"finish plain=0 w.1.9.1n 1 k:a "+end, "*",
 					"EXISTS next", "0",
@@ -244,13 +248,14 @@ func TestBehind(t *testing.T) {
 					q.play(steps("ZSCORE ready k:a", "-4503599627370495"))
 				}
 				if score != wanted || run != kept || record == "OLD" != (back != "" && how == "+keep") {
-					t.Errorf("%s, %s%s: %s waits until %s, having run %s; want %s, %s", end, rule, how, record, score, run, wanted, kept)
+					t.Errorf("%s, %s%s: %s waits until %s, having run %s; want %s, %s",
+						end, rule, how, record, score, run, wanted, kept)
 				}
 			}
 		}
 	}
 	play(t, []scenario{
-		{"of two put behind a running task, the second one's rule holds, and the first one's payload if it's kept", steps(
+		{"of two put behind a running task, the second one's rule holds", steps(
 			"add"+task("k:a", "0", "always", "A"), "*", taken(1),
 			"add"+task("k:a", old, "always+counts", "B"), "[k:a] [] 0",
 			"HGET next k:a", old+":always:0:1:now:0:0:0:0:0:B",
@@ -260,7 +265,7 @@ func TestBehind(t *testing.T) {
 			"HGET next k:a", added+":earlier:0:0:now:0:0:0:0:0:D",
 			"HLEN tasks", "1",
 		)},
-		{"who waits for what is behind a running task learns that it was replaced, unless one of the others has a result", steps(
+		{"who waits for what is behind a running task learns that it was replaced", steps(
 			"add"+task("k:a", "0", "always", "A"), "*", taken(1),
 			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:B", "*",
 			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:C", "*",
@@ -269,4 +274,100 @@ func TestBehind(t *testing.T) {
 			"GET result:k:a", "replaced:now:0:",
 		)},
 	})
+}
+
+// failedRecord returns the record of a failed task, with the name to go back to.
+func failedRecord(back, expires, metadata, payload string) string {
+	failure := fmt.Sprintf("failed:5:w:w.1.9.1:2:1:%d:3:%sno.%s", len(back), back, metadata)
+	return fmt.Sprintf("1:7:%s:60000:0:%d:%s%s", expires, len(failure), failure, payload)
+}
+
+func TestRequeue(t *testing.T) {
+	raw, named := failedRecord("", "0", "", "a"), failedRecord("k:b", "9", "HEAD", "B")
+	play(t, []scenario{
+		{"raw tasks go to the back of the list, others under their names, without counts", steps(
+			"LPUSH queues x", "1", "SET result:k:b x", "OK", "ZADD idle 1 v 2 w", "2",
+			"HSET failed.tasks r:<a>:1 "+raw+" k:b#2 "+named, "2", "ZADD failed.ready 1 r:<a>:1", "1",
+			"ZADD failed.aside 2 k:b#2", "1",
+			"ZADD failed.copies 0 r:<a>:1", "1", "HSET failed.runs k:b#2 :3:0:why", "1",
+			"HSET failed.crashes <a> 1", "1",
+			"listen", "",
+			"requeue r:<a>:1 k:b#2 k:c#3", "requeued requeued gone",
+			"heard", "wake:v 2 wake:w 2 enqueue 2",
+			"LRANGE queues 0 -1", "a x", "HGET tasks k:b", "1:7:0:60000:0:4:HEADB", "ZRANGE ready 0 -1", "k:b",
+			"EXISTS runs result:k:b failed.tasks failed.ready failed.aside failed.copies failed.runs", "0",
+			"EXISTS failed.crashes", "0",
+		)},
+		{"a task stays failed while another has its name, or a handler of the failed queue runs it", steps(
+			"HSET failed.tasks k:b#1 "+named+" k:b#2 "+named+" k:b#3 "+named, "3",
+			"ZADD failed.ready 1 k:b#1 2 k:b#2 3 k:b#3", "3",
+			"HSET failed.runs k:b#3 v.1.9.1n:0:0:", "1",
+			"requeue k:b#1 k:b#2 k:b#3", "requeued taken running", "ZCARD failed.ready", "2",
+		)},
+		{"1 MiB for each call", steps(
+			"HSET failed.tasks k:a#1 "+failedRecord("k:a", "0", "", "@600000"), "1",
+			"HSET failed.tasks k:b#1 "+failedRecord("k:b", "0", "", "@600000"), "1",
+			"requeue k:a#1 k:b#1", "requeued", "requeue k:b#1", "requeued", "HLEN tasks", "2",
+		)},
+	})
+}
+
+func TestResult(t *testing.T) {
+	play(t, []scenario{
+		{"how tasks ended, and whether they wait or run", steps(
+			"SET result:k:done finished:5:0:yes", "OK",
+			"add"+task("k:runs", "0", "always", "R"), "*", taken(1),
+			"add k:runs 0 always 0 0 '' 0 0:0:0:2000:0:0:R k:waits 0 always 0 0 '' 0 0:0:0:1000:0:0:W", "*",
+			"result k:done k:runs k:waits k:none", "finished:5:0:yes -1 -1 '' 2000 0 '' 1000 -1 '' -1 -1",
+		)},
+		{"1 MiB for each call", steps(
+			"SET result:k:a @600000", "OK", "HSET tasks k:b @600000 k:c @9", "2",
+			"result k:a k:b k:c", "@600000 -1 -1 '' 0 -1", "result k:c", "'' 0 -1",
+		)},
+	})
+}
+
+// On a full Redis, ways in refuse the whole call, and ways out work.
+func TestFull(t *testing.T) {
+	redistest.OneServer(t, redistest.OwnServer)
+	server, conn := redistest.StartAndDial(t)
+	q := newQueue(t, server.URL())
+	q.play(steps(
+		inForce(t1+" "+t2), "add"+task("k:w", t1, "always", "W")+task("k:r", "0", "always", "R"), "*",
+		taken(1), "enqueue a a b", "*",
+		"add"+task("u:<a>", "0", "unique", "a"), "*", "HSET failed.tasks k:f#1 "+failedRecord("k:f", "0", "", "F"), "1",
+		"ZADD failed.ready 1 k:f#1", "1", "ZADD recurring now+2000 k:a", "0",
+	))
+	redistest.Sure(conn.Do("CONFIG", "SET", "maxmemory", "1"))(t)
+	q.play(steps(
+		"enqueue nonce=n window=60000 c", "!OOM",
+		"add"+once("k:x", "n", "X")+once("k:y", "m", "Y"), "!OOM",
+		asserts("9", "1:bb", t3, "B"), "!OOM",
+		"LLEN queues", "3", "HLEN tasks", "4", "EXISTS once:n once:m", "0", "HGET state place", "3",
+		asserts("7", "1:aa", "", ""), "[[7 held '']] [] now",
+		"cancel payload=a", "3 - 1 [w]", "stop payload=a token=1 worker=w", "1 []",
+		"remove name=k:w how=removed", "1 ''", "remove name=k:r how=canceled", "0 w.1.9.1n",
+		"remove name=k:a how=removed", "1 ''", "HGET tasks k:a", "now:"+t2+":0:0:1:0:A",
+		"requeue k:f#1", "requeued", "delete first=1", "0", "HKEYS tasks", "k:r",
+	))
+}
+
+// If a key has the wrong type, a call fails, and nothing else changes.
+func TestWrongTypes(t *testing.T) {
+	named := "tasks next runs ready schedule risky "
+	waiting := named + "aside copies crashes recurring recurrence "
+	for call, kinds := range map[string]string{
+		"enqueue a":                    "queues",
+		"add" + once("k:a", "n", "A"):  named + "queues state",
+		asserts("7", "1:aa", t1, "A"):  waiting + "state",
+		"remove name=k:a how=canceled": waiting + "state",
+		"delete first=1":               waiting + "queues",
+		"requeue k:a#1": "queues tasks ready state failed.tasks failed.runs failed.ready failed.schedule" +
+			" failed.risky failed.aside failed.copies failed.crashes",
+	} {
+		for _, kind := range strings.Fields(kinds) {
+			q := newQueue(t, redistest.URL())
+			q.play(steps("SET "+kind+" x", "OK", call, "!WRONGTYPE", "KEYS *", q.key(kind)))
+		}
+	}
 }
