@@ -328,7 +328,7 @@ func TestResult(t *testing.T) {
 }
 
 // On a full Redis, ways in refuse the whole call, and ways out work.
-func TestFull(t *testing.T) {
+func TestFullWays(t *testing.T) {
 	redistest.OneServer(t, redistest.OwnServer)
 	server, conn := redistest.StartAndDial(t)
 	q := newQueue(t, server.URL())
