@@ -110,6 +110,22 @@ func TestCancelBesideEnds(t *testing.T) {
 	}
 }
 
+func TestCancelBesideReturn(t *testing.T) {
+	play(t, []scenario{
+		{"a worker that is evicted, or leaves, returns nothing that was canceled", steps(
+			"LPUSH queues a b", "2", "add"+task("k:a", "0", "always", "A")+task("u:<a>", "0", "unique", "a"), "*",
+			taken(4),
+			"cancel payload=a", "0 - 4 [w]", "remove name=k:a how=canceled", "0 w.1.9.1n",
+			"evict target=w", "*",
+			"LRANGE queues 0 -1", "b", "EXISTS tasks runs ready leaving working:w", "0",
+		)},
+		{"a cancel finds the worker whose tasks are being returned", steps(
+			"LPUSH queues a", "1", taken(1), "ZREM workers w", "1", "ZADD leaving 0 w", "1",
+			"cancel payload=a", "0 - 1 [w]", "stop payload=a token=1 worker=w", "1 [w.1.9.1]",
+		)},
+	})
+}
+
 func TestCancelPages(t *testing.T) {
 	large := "@1048576"
 	play(t, []scenario{
