@@ -44,7 +44,8 @@ func TestRecur(t *testing.T) {
 	play(t, []scenario{
 		{"Redis asks for the times of a schedule that it doesn't know, and plans the first", steps(
 			asserts("0", "", "", ""), "[[now wanted now]] [] now",
-			asserts("7", "1:aa", t1+" "+t2, "A"), "[[7 held '']] [] now",
+			"ZADD idle 1 v", "1", "listen", "",
+			asserts("7", "1:aa", t1+" "+t2, "A"), "[[7 held '']] [] now", "heard", "wake:v 1",
 			"ZRANGE schedule 0 -1 WITHSCORES", "k:a "+t1, "HGET tasks k:a", "now:"+t1+":0:0:1:0:A",
 			"HGET recurrence k:a", t1+" "+t2+"|0:0:0:0:0:0:A", "ZSCORE recurring k:a", "now",
 		)},
@@ -53,11 +54,13 @@ func TestRecur(t *testing.T) {
 			asserts("0", "9:ff", "", ""), "[[0 compare 1]] [] now",
 			asserts("0", "9:ff 1:aa", "", ""), "[[7 held '']] [] now",
 			asserts("7", "1:aa", "", ""), "[[7 held '']] [] now",
+			asserts("-1", "1:aa", "", ""), "[[7 held '']] [] now",
+			asserts(t1, "1:bb", "", ""), "[[now wanted now]] [] now", // a since that lies far ahead is none
 		)},
 		{"its times run out: those after the last one that has come are wanted; the print moves on", steps(
 			inForce("1000 "+t1),
-			"HSET recurrence prints:k:a 0~1:aa:7", "0",
-			asserts("7", "1:aa", "", ""), "[[7 more 1000]] [] now",
+			"HSET recurrence prints:k:a 0~1:aa:7", "0", "ZADD recurring 5 k:a", "0",
+			asserts("7", "1:aa", "", ""), "[[7 more 1000]] [] now", "ZSCORE recurring k:a", "now",
 			asserts("7", "1:aa 1000:ab", t1+" "+t2, "A"), "[[7 held '']] [] now",
 			"HGET recurrence k:a", "1000 "+t1+" "+t2+"|0:0:0:0:0:0:A",
 			asserts("7", "1:aa", "", ""), "[[7 compare 1000]] [] now",
@@ -71,7 +74,7 @@ func TestRecur(t *testing.T) {
 			inForce(t1),
 			asserts("0", "1:bb", "", ""), "[[now wanted now]] [] now",
 			asserts("9", "1:bb 4:bc", t2, "B"), "[[9 held '']] [] now",
-			"HGET tasks k:a", "now:"+t2+":0:0:1:0:B", "ZSCORE schedule k:a", t2,
+			"HGET tasks k:a", "now:"+t2+":0:0:1:0:B", "ZSCORE schedule k:a", t2, "HGET recurrence passed:k:a", "now",
 			asserts("7", "1:aa", "", ""), "[[7 compare 4]] [] now",
 			asserts("7", "1:aa 4:ab", "", ""), "[[7 older '']] [] now",
 			asserts("0", "", "", ""), "[[0 compare 4 1]] [] now",
@@ -82,7 +85,7 @@ func TestRecur(t *testing.T) {
 			"ZADD recurring 5 k:a", "0",
 			asserts("7", "1:aa 4:ab", "", ""), "[[7 wanted now]] [] now",
 			asserts("7", "1:aa 4:ab", t1, "A"), "[[7 held '']] [] now",
-			"HGET tasks k:a", "now:"+t1+":0:0:1:0:A",
+			"HGET tasks k:a", "now:"+t1+":0:0:1:0:A", "HGET recurrence prints:k:a", "far 4:ab:7 4:bc:9",
 			asserts("9", "1:bb 4:bc", "", ""), "[[9 wanted now]] [] now", // it's back, and newer
 		)},
 		{"who changes its schedule has the newest one, also if it changes it back", steps(
@@ -142,8 +145,13 @@ func TestOccurrences(t *testing.T) {
 			inForce(t1+" "+t2), "remove name=k:a how=removed", "1 ''", planned(t2), "HGET recurrence passed:k:a", t1,
 			"remove name=k:a how=removed", "1 ''", nothing, "remove name=k:a how=removed", "0 ''",
 		)},
+		{"one is removed whose schedule has ended: nothing is noted", steps(
+			"HSET tasks k:a 1:"+t1+":0:0:1:0:A", "1", "ZADD schedule "+t1+" k:a", "1",
+			"remove name=k:a how=removed", "1 ''", "EXISTS recurrence", "0",
+		)},
 		{"one is canceled while it waits", steps(
-			inForce(t1+" "+t2), "remove name=k:a how=canceled", "1 ''", planned(t2),
+			inForce(t1+" "+t2), "ZADD idle 1 v", "1", "listen", "",
+			"remove name=k:a how=canceled", "1 ''", planned(t2), "heard", "wake:v 1",
 		)},
 		{"one is canceled while it runs: the next one is planned when it ends", steps(
 			begun(), "remove name=k:a how=canceled", "0 w.1.9.1n", nothing[1:],
@@ -231,9 +239,25 @@ func TestEndOfSchedules(t *testing.T) {
 			q.do("ZADD recurring now " + name)
 			assert += " " + name + " 7 1:aa '' ''"
 		}
+		q.do("HSET recurrence k:s " + t1 + "|0:0:0:0:0:0:S passed:k:s 5 prints:k:s " + t1 + "~1:aa:7")
+		q.do("ZADD recurring now k:s")
+		assert += " k:s 7 1:aa '' ''"
 		for want := range 3 {
-			q.play(steps(assert, "[[7 held ''] [7 held ''] [7 held '']] [] now", "ZCARD schedule", fmt.Sprint(want+1)))
-			q.do("ZADD recurring now k:0 now k:1 now k:2")
+			q.play(steps(assert, "[[7 held ''] [7 held ''] [7 held ''] [7 held '']] [] now",
+				"ZCARD schedule", fmt.Sprint(want+2)))
+			q.do("ZADD recurring now k:0 now k:1 now k:2 now k:s")
+		}
+		q.play(steps("HSET tasks k:x @1100000 k:y @1100000", "2", asserts("7", "1:aa", t1, "A")+
+			" k:x 7 1:aa "+t1+" 0:0:0:0:0:0:X k:y 7 1:aa "+t1+" 0:0:0:0:0:0:Y",
+			"[[7 held ''] [7 held ''] [7 wanted now]] [] now"))
+	})
+	t.Run("a schedule is replaced often: the last four are known", func(t *testing.T) {
+		q := newQueue(t, redistest.URL())
+		for i := range 8 {
+			q.do(asserts("-1", fmt.Sprint("1:a", i), t1, "A"))
+		}
+		if all := q.do("HGET recurrence prints:k:a"); strings.Count(all, " 1:") != 5 || !strings.Contains(all, " 1:a7:") {
+			t.Errorf("known are %s", all)
 		}
 	})
 }

@@ -104,6 +104,11 @@ func (q *queue) do(step string) string {
 		return q.show(q.run(words[0], words[1:]))
 	}
 	args := redis.Args{q.key(words[1])}.AddFlat(words[2:])
+	if words[0] == "EXISTS" || words[0] == "DEL" {
+		for i, kind := range words[1:] {
+			args[i] = q.key(kind)
+		}
+	}
 	return q.show(q.conn.Do(words[0], args...))
 }
 

@@ -60,8 +60,8 @@ func TestAdd(t *testing.T) {
 		{"tasks wait in order, or until their time", [][2]string{
 			{"listen", ""},
 			{"ZADD idle 1 v 2 w", "2"},
-			{"add" + task("k:b", "0", "always", "B") + task("k:t", soon, "always", "T") + task("k:a", "5", "always", "A"),
-				"[k:b k:t k:a] [] 1"},
+			{"add" + task("k:b", "0", "always", "B") + task("k:t", soon, "always", "T") +
+				task("k:a", "5", "always", "A"), "[k:b k:t k:a] [] 1"},
 			{"ZRANGE ready 0 -1", "k:b k:a"},
 			{"ZRANGE schedule 0 -1 WITHSCORES", "k:t " + soon},
 			{"HGET tasks k:b", "now:0:0:0:0:0:B"},
@@ -114,12 +114,17 @@ func TestAdd(t *testing.T) {
 		{"more than 4 MiB of waiting records are replaced one by one only", [][2]string{
 			{"HSET tasks k:a @3000000 k:b @3000000 k:c x", "3"},
 			{"ZADD ready 1 k:a 2 k:b 3 k:c", "3"},
-			{"add" + task("k:c", "0", "always", "C") + task("k:a", "0", "always", "A") + task("k:b", "0", "always", "B"),
-				"!TOOLARGE"},
+			{"add" + task("k:c", "0", "always", "C") + task("k:a", "0", "always", "A") +
+				task("k:b", "0", "always", "B"), "!TOOLARGE"},
 			{"HGET tasks k:c", "x"},
 			{"add" + task("k:a", "0", "always", "A"), "[k:a] [] 0"},
 			{"add" + task("k:c", "0", "always", "C") + task("k:b", "0", "always", "B"), "[k:c k:b] [] 0"},
 			{"HMGET tasks k:b k:c", "now:0:0:0:0:0:B now:0:0:0:0:0:C"},
+		}},
+		{"a single task may replace one of any size", [][2]string{
+			{"HSET tasks k:a @5000000", "1"},
+			{"ZADD ready 1 k:a", "1"},
+			{"add" + task("k:a", "0", "always", "A"), "[k:a] [] 0"},
 		}},
 		{"a name that waits nowhere is ready again", [][2]string{
 			{"HSET tasks k:a x", "1"},
@@ -257,12 +262,14 @@ func TestBehind(t *testing.T) {
 	play(t, []scenario{
 		{"of two put behind a running task, the second one's rule holds", steps(
 			"add"+task("k:a", "0", "always", "A"), "*", taken(1),
-			"add"+task("k:a", old, "always+counts", "B"), "[k:a] [] 0",
+			"listen", "", "add"+task("k:a", old, "always+counts", "B"), "[k:a] [] 0", "heard", "enqueue 1",
 			"HGET next k:a", old+":always:0:1:now:0:0:0:0:0:B",
 			"add"+task("k:a", added, "never+keep", "C"), "[k:a] [] 0",
 			"HGET next k:a", old+":never:0:1:now:0:0:0:0:0:B",
 			"add"+task("k:a", added, "earlier", "D"), "[k:a] [] 0",
-			"HGET next k:a", added+":earlier:0:0:now:0:0:0:0:0:D",
+			"HGET next k:a", added+":earlier:0:0:now:0:0:0:0:0:D", "heard", "",
+			"add"+task("k:a", added, "never+keep", "E"), "[k:a] [] 0",
+			"HGET next k:a", added+":never:0:0:now:0:0:0:0:0:D",
 			"HLEN tasks", "1",
 		)},
 		{"who waits for what is behind a running task learns that it was replaced", steps(
@@ -272,6 +279,19 @@ func TestBehind(t *testing.T) {
 			"EXISTS result:k:a", "0",
 			"add"+task("k:a", "0", "always", "D"), "*",
 			"GET result:k:a", "replaced:now:0:",
+		)},
+		{"but not while one runs whose result is kept", steps(
+			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:A", "*", taken(1),
+			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:B", "*", "add"+task("k:a", "0", "always", "C"), "*",
+			"EXISTS result:k:a", "0",
+			"remove name=k:a how=removed", "1 ''", "EXISTS result:k:a", "0",
+		)},
+		{"who waits for the result of a removed task learns that, also if it was behind another", steps(
+			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:A", "*",
+			"remove name=k:a how=removed", "1 ''", "GET result:k:a", "removed:now:0:",
+			"add"+task("k:a", "0", "always", "B"), "*", taken(1),
+			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:C", "*",
+			"remove name=k:a how=canceled", "1 w.1.9.1n", "GET result:k:a", "canceled:now:0:",
 		)},
 	})
 }
@@ -308,6 +328,7 @@ func TestRequeue(t *testing.T) {
 			"HSET failed.tasks k:a#1 "+failedRecord("k:a", "0", "", "@600000"), "1",
 			"HSET failed.tasks k:b#1 "+failedRecord("k:b", "0", "", "@600000"), "1",
 			"requeue k:a#1 k:b#1", "requeued", "requeue k:b#1", "requeued", "HLEN tasks", "2",
+			"HSET failed.tasks k:c#1 "+failedRecord("k:c", "0", "", "@1100000"), "1", "requeue k:c#1", "requeued",
 		)},
 	})
 }
@@ -348,7 +369,7 @@ func TestFullWays(t *testing.T) {
 		"cancel payload=a", "3 - 1 [w]", "stop payload=a token=1 worker=w", "1 []",
 		"remove name=k:w how=removed", "1 ''", "remove name=k:r how=canceled", "0 w.1.9.1n",
 		"remove name=k:a how=removed", "1 ''", "HGET tasks k:a", "now:"+t2+":0:0:1:0:A",
-		"requeue k:f#1", "requeued", "delete first=1", "0", "HKEYS tasks", "k:r",
+		"requeue k:f#1", "requeued", "delete", "0", "HKEYS tasks", "k:r",
 	))
 }
 
