@@ -1,6 +1,7 @@
 package simulation
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -273,14 +274,23 @@ func (r *run) enqueueOnceOrMore(ctx context.Context, q *worqr.Queue, d *rand.Ran
 	r.told(all, enqueueOnce(ctx, q, name, all...))
 }
 
-// enqueueOnce enqueues payloads with a nonce, until the outcome is known.
-func enqueueOnce(ctx context.Context, q *worqr.Queue, nonce string, batch ...[]byte) (err error) {
+// enqueueOnce enqueues payloads with a nonce, until the outcome is known. If it never is, an error of the last call
+// says nothing about the earlier ones.
+func enqueueOnce(ctx context.Context, q *worqr.Queue, nonce string, batch ...[]byte) error {
+	var unknown error
 	for range 5 {
-		if _, err = q.EnqueueOnce(ctx, nonce, batch...); !errors.Is(err, worqr.ErrUnknownOutcome) || ctx.Err() != nil {
+		_, err := q.EnqueueOnce(ctx, nonce, batch...)
+		if err == nil {
+			return nil
+		}
+		if !errors.Is(err, worqr.ErrUnknownOutcome) {
+			return cmp.Or(unknown, err)
+		}
+		if unknown = err; ctx.Err() != nil {
 			break
 		}
 	}
-	return err
+	return unknown
 }
 
 // remember stores payloads that may be canceled.
