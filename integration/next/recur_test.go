@@ -256,7 +256,8 @@ func TestEndOfSchedules(t *testing.T) {
 		for i := range 8 {
 			q.do(asserts("-1", fmt.Sprint("1:a", i), t1, "A"))
 		}
-		if all := q.do("HGET recurrence prints:k:a"); strings.Count(all, " 1:") != 5 || !strings.Contains(all, " 1:a7:") {
+		all := q.do("HGET recurrence prints:k:a")
+		if strings.Count(all, " 1:") != 5 || !strings.Contains(all, " 1:a7:") {
 			t.Errorf("known are %s", all)
 		}
 	})

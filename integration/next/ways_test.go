@@ -11,34 +11,20 @@ import (
 
 func TestEnqueue(t *testing.T) {
 	play(t, []scenario{
-		{"payloads wait in order, and idle workers are woken", [][2]string{
-			{"listen", ""},
-			{"ZADD idle 1 v 2 w", "2"},
-			{"enqueue a b c", "2"},
-			{"LRANGE queues 0 -1", "c b a"},
-			{"heard", "wake:v 3 wake:w 3 enqueue 3"},
-			{"enqueue d", "1"},
-			{"heard", "enqueue 1"},
-		}},
-		{"a repeat changes nothing while its nonce is known", [][2]string{
-			{"enqueue nonce=n window=60000 a", "2"},
-			{"enqueue nonce=n window=60000 a", "0"},
-			{"LLEN queues", "1"},
-			{"DEL once:n", "1"},
-			{"enqueue nonce=n window=60000 a", "1"},
-			{"LLEN queues", "2"},
-		}},
-		{"nobody is woken in a pause", [][2]string{
-			{"ZADD idle 1 v", "1"},
-			{"HSET state paused me", "1"},
-			{"enqueue a", "2"},
-			{"ZCARD idle", "1"},
-		}},
-		{"a key of the wrong type: nothing is added, and the nonce isn't known", [][2]string{
-			{"SET queues x", "OK"},
-			{"enqueue nonce=n window=60000 a", "!WRONGTYPE"},
-			{"EXISTS once:n", "0"},
-		}},
+		{"payloads wait in order, and idle workers are woken", steps(
+			"listen", "", "ZADD idle 1 v 2 w", "2", "enqueue a b c", "2", "LRANGE queues 0 -1", "c b a",
+			"heard", "wake:v 3 wake:w 3 enqueue 3", "enqueue d", "1", "heard", "enqueue 1",
+		)},
+		{"a repeat changes nothing while its nonce is known", steps(
+			"enqueue nonce=n window=60000 a", "2", "enqueue nonce=n window=60000 a", "0", "LLEN queues", "1",
+			"DEL once:n", "1", "enqueue nonce=n window=60000 a", "1", "LLEN queues", "2",
+		)},
+		{"nobody is woken in a pause", steps(
+			"ZADD idle 1 v", "1", "HSET state paused me", "1", "enqueue a", "2", "ZCARD idle", "1",
+		)},
+		{"a key of the wrong type: nothing is added, and the nonce isn't known", steps(
+			"SET queues x", "OK", "enqueue nonce=n window=60000 a", "!WRONGTYPE", "EXISTS once:n", "0",
+		)},
 	})
 }
 
@@ -57,99 +43,86 @@ func once(name, nonce, payload string) string {
 func TestAdd(t *testing.T) {
 	soon := "2000000000000"
 	play(t, []scenario{
-		{"tasks wait in order, or until their time", [][2]string{
-			{"listen", ""},
-			{"ZADD idle 1 v 2 w", "2"},
-			{"add" + task("k:b", "0", "always", "B") + task("k:t", soon, "always", "T") +
-				task("k:a", "5", "always", "A"), "[k:b k:t k:a] [] 1"},
-			{"ZRANGE ready 0 -1", "k:b k:a"},
-			{"ZRANGE schedule 0 -1 WITHSCORES", "k:t " + soon},
-			{"HGET tasks k:b", "now:0:0:0:0:0:B"},
-			{"EXISTS runs next", "0"},
-			{"heard", "wake:v 2 wake:w 2 enqueue 3"},
-			{"add" + task("k:c", "0", "always", "C"), "[k:c] [] 0"},
-			{"ZRANGE ready 0 -1", "k:b k:a k:c"},
-		}},
-		{"a time before the claimed one wakes an idle worker, a later one none", [][2]string{
-			{"listen", ""},
-			{"ZADD idle 1 v", "1"},
-			{"HSET state claimed 3000000000000", "1"},
-			{"add" + task("k:a", "4000000000000", "always", "A"), "[k:a] [] 1"},
-			{"heard", "enqueue 1"},
-			{"add" + task("k:b", soon, "always", "B"), "[k:b] [] 0"},
-			{"heard", "wake:v 1 enqueue 1"},
-		}},
-		{"tasks with known nonces are skipped, the others are added", [][2]string{
-			{"add" + once("k:a", "n", "A"), "[k:a] [] 1"},
-			{"add" + once("k:b", "m", "B") + once("k:c", "n", "C") + once("k:d", "o", "D"), "[k:b k:a k:d] [2] 0"},
-			{"HKEYS tasks", "k:a k:b k:d"},
-			{"ZRANGE ready 0 -1", "k:a k:b k:d"},
-			{"add" + once("k:e", "m", "B") + once("k:f", "n", "C"), "[k:b k:a] [1 2] 0"},
-			{"HLEN tasks", "3"},
-		}},
-		{"a unique task is added once, also while it runs, with nothing else of the call", [][2]string{
-			{"add" + task("u:<a>", "0", "unique", "a"), "[u:<a>] [] 1"},
-			{"add" + once("k:b", "n", "B") + task("u:<a>", "0", "unique", "a"), "!DUPLICATE"},
-			{"HLEN tasks", "1"},
-			{"EXISTS once:n", "0"},
-			{"join round=0", "1"},
-			{"start wanted=1", "*"},
-			{"add" + task("u:<a>", "0", "unique", "a"), "!DUPLICATE"},
-			{"finish plain=0 w.1.9.1n 1 u:<a> done 0 ''", "[] 0"},
-			{"add" + task("u:<a>", "0", "unique", "a"), "[u:<a>] [] 0"},
-		}},
-		{"a unique task with a known nonce is skipped", [][2]string{
-			{"add u:<a> 0 unique 0 0 n 60000 0:0:0:0:0:0:a", "[u:<a>] [] 1"},
-			{"add u:<a> 0 unique 0 0 n 60000 0:0:0:0:0:0:a", "[u:<a>] [1] 0"},
-		}},
-		{"what can't be right adds nothing", [][2]string{
-			{"add" + task("k:a", "0", "always", "A") + task("k:a", "0", "always", "B"), "!INVALID"},
-			{"add" + once("k:a", "n", "A") + once("k:b", "n", "B"), "!INVALID"},
-			{"add k:a 0 always 0 0 '' 0 A", "!INVALID"},
-			{"add k:a 0 always 0 0 '' 0 0:0:0:0:1:0:A", "!INVALID"},
-			{"add" + task("k:a", "0", "always", "A") + " k:b 0 always", "!INVALID"},
-			{"add" + strings.Repeat(task("k:a", "0", "always", "A"), 1001), "!TOOLARGE"},
-			{"EXISTS tasks state ready", "0"},
-		}},
-		{"more than 4 MiB of waiting records are replaced one by one only", [][2]string{
-			{"HSET tasks k:a @3000000 k:b @3000000 k:c x", "3"},
-			{"ZADD ready 1 k:a 2 k:b 3 k:c", "3"},
-			{"add" + task("k:c", "0", "always", "C") + task("k:a", "0", "always", "A") +
-				task("k:b", "0", "always", "B"), "!TOOLARGE"},
-			{"HGET tasks k:c", "x"},
-			{"add" + task("k:a", "0", "always", "A"), "[k:a] [] 0"},
-			{"add" + task("k:c", "0", "always", "C") + task("k:b", "0", "always", "B"), "[k:c k:b] [] 0"},
-			{"HMGET tasks k:b k:c", "now:0:0:0:0:0:B now:0:0:0:0:0:C"},
-		}},
-		{"a single task may replace one of any size", [][2]string{
-			{"HSET tasks k:a @5000000", "1"},
-			{"ZADD ready 1 k:a", "1"},
-			{"add" + task("k:a", "0", "always", "A"), "[k:a] [] 0"},
-		}},
-		{"a name that waits nowhere is ready again", [][2]string{
-			{"HSET tasks k:a x", "1"},
-			{"add" + task("k:a", soon, "never+keep", "A"), "[k:a] [] 0"},
-			{"ZRANGE ready 0 -1", "k:a"},
-		}},
-		{"who waits for the result of a replaced task learns it, unless the new one has a result", [][2]string{
-			{"listen", ""},
-			{"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:A", "[k:a] [] 1"},
-			{"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:B", "[k:a] [] 0"},
-			{"EXISTS result:k:a", "0"},
-			{"add k:a 0 always 1 0 '' 0 0:0:0:0:0:0:C", "[k:a] [] 0"},
-			{"EXISTS result:k:a", "0"},
-			{"add k:a 0 always 0 0 '' 0 0:0:0:0:0:0:D", "[k:a] [] 0"},
-			{"GET result:k:a", "replaced:now:0:"},
-			{"heard", "enqueue 1 end:<k:a>"},
-		}},
-		{"a waiting occurrence that keeps its time stays one, also with another payload", [][2]string{
-			{"HSET tasks k:a 1:" + soon + ":0:0:1:0:OLD", "1"},
-			{"ZADD schedule " + soon + " k:a", "1"},
-			{"add" + task("k:a", "0", "never", "NEW"), "[k:a] [] 0"},
-			{"HGET tasks k:a", "now:" + soon + ":0:0:1:0:NEW"},
-			{"add" + task("k:a", "0", "always", "EXTRA"), "[k:a] [] 0"},
-			{"HGET tasks k:a", "now:0:0:0:0:0:EXTRA"},
-		}},
+		{"tasks wait in order, or until their time", steps(
+			"listen", "", "ZADD idle 1 v 2 w", "2",
+			"add"+task("k:b", "0", "always", "B")+task("k:t", soon, "always", "T")+
+				task("k:a", "5", "always", "A"), "[k:b k:t k:a] [] 1",
+			"ZRANGE ready 0 -1", "k:b k:a", "ZRANGE schedule 0 -1 WITHSCORES", "k:t "+soon,
+			"HGET tasks k:b", "now:0:0:0:0:0:B", "EXISTS runs next", "0",
+			"heard", "wake:v 2 wake:w 2 enqueue 3",
+			"add"+task("k:c", "0", "always", "C"), "[k:c] [] 0",
+			"ZRANGE ready 0 -1", "k:b k:a k:c",
+		)},
+		{"a time before the claimed one wakes an idle worker, a later one none", steps(
+			"listen", "", "ZADD idle 1 v", "1", "HSET state claimed 3000000000000", "1",
+			"add"+task("k:a", "4000000000000", "always", "A"), "[k:a] [] 1",
+			"heard", "enqueue 1",
+			"add"+task("k:b", soon, "always", "B"), "[k:b] [] 0",
+			"heard", "wake:v 1 enqueue 1",
+		)},
+		{"tasks with known nonces are skipped, the others are added", steps(
+			"add"+once("k:a", "n", "A"), "[k:a] [] 1",
+			"add"+once("k:b", "m", "B")+once("k:c", "n", "C")+once("k:d", "o", "D"), "[k:b k:a k:d] [2] 0",
+			"HKEYS tasks", "k:a k:b k:d", "ZRANGE ready 0 -1", "k:a k:b k:d",
+			"add"+once("k:e", "m", "B")+once("k:f", "n", "C"), "[k:b k:a] [1 2] 0",
+			"HLEN tasks", "3",
+		)},
+		{"a unique task is added once, also while it runs, with nothing else of the call", steps(
+			"add"+task("u:<a>", "0", "unique", "a"), "[u:<a>] [] 1",
+			"add"+once("k:b", "n", "B")+task("u:<a>", "0", "unique", "a"), "!DUPLICATE",
+			"HLEN tasks", "1", "EXISTS once:n", "0", "join round=0", "1", "start wanted=1", "*",
+			"add"+task("u:<a>", "0", "unique", "a"), "!DUPLICATE",
+			"finish plain=0 w.1.9.1n 1 u:<a> done 0 ''", "[] 0",
+			"add"+task("u:<a>", "0", "unique", "a"), "[u:<a>] [] 0",
+		)},
+		{"a unique task with a known nonce is skipped", steps(
+			"add u:<a> 0 unique 0 0 n 60000 0:0:0:0:0:0:a", "[u:<a>] [] 1",
+			"add u:<a> 0 unique 0 0 n 60000 0:0:0:0:0:0:a", "[u:<a>] [1] 0",
+		)},
+		{"what can't be right adds nothing", steps(
+			"add"+task("k:a", "0", "always", "A")+task("k:a", "0", "always", "B"), "!INVALID",
+			"add"+once("k:a", "n", "A")+once("k:b", "n", "B"), "!INVALID",
+			"add k:a 0 always 0 0 '' 0 A", "!INVALID",
+			"add k:a 0 always 0 0 '' 0 0:0:0:0:1:0:A", "!INVALID",
+			"add"+task("k:a", "0", "always", "A")+" k:b 0 always", "!INVALID",
+			"add"+strings.Repeat(task("k:a", "0", "always", "A"), 1001), "!TOOLARGE",
+			"EXISTS tasks state ready", "0",
+		)},
+		{"more than 4 MiB of waiting records are replaced one by one only", steps(
+			"HSET tasks k:a @3000000 k:b @3000000 k:c x", "3", "ZADD ready 1 k:a 2 k:b 3 k:c", "3",
+			"add"+task("k:c", "0", "always", "C")+task("k:a", "0", "always", "A")+
+				task("k:b", "0", "always", "B"), "!TOOLARGE",
+			"HGET tasks k:c", "x",
+			"add"+task("k:a", "0", "always", "A"), "[k:a] [] 0",
+			"add"+task("k:c", "0", "always", "C")+task("k:b", "0", "always", "B"), "[k:c k:b] [] 0",
+			"HMGET tasks k:b k:c", "now:0:0:0:0:0:B now:0:0:0:0:0:C",
+		)},
+		{"a single task may replace one of any size", steps(
+			"HSET tasks k:a @5000000", "1", "ZADD ready 1 k:a", "1",
+			"add"+task("k:a", "0", "always", "A"), "[k:a] [] 0",
+		)},
+		{"a name that waits nowhere is ready again", steps(
+			"HSET tasks k:a x", "1",
+			"add"+task("k:a", soon, "never+keep", "A"), "[k:a] [] 0",
+			"ZRANGE ready 0 -1", "k:a",
+		)},
+		{"who waits for the result of a replaced task learns it, unless the new one has a result", steps(
+			"listen", "",
+			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:A", "[k:a] [] 1",
+			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:B", "[k:a] [] 0",
+			"EXISTS result:k:a", "0",
+			"add k:a 0 always 1 0 '' 0 0:0:0:0:0:0:C", "[k:a] [] 0",
+			"EXISTS result:k:a", "0",
+			"add k:a 0 always 0 0 '' 0 0:0:0:0:0:0:D", "[k:a] [] 0",
+			"GET result:k:a", "replaced:now:0:", "heard", "enqueue 1 end:<k:a>",
+		)},
+		{"a waiting occurrence that keeps its time stays one, also with another payload", steps(
+			"HSET tasks k:a 1:"+soon+":0:0:1:0:OLD", "1", "ZADD schedule "+soon+" k:a", "1",
+			"add"+task("k:a", "0", "never", "NEW"), "[k:a] [] 0",
+			"HGET tasks k:a", "now:"+soon+":0:0:1:0:NEW",
+			"add"+task("k:a", "0", "always", "EXTRA"), "[k:a] [] 0",
+			"HGET tasks k:a", "now:0:0:0:0:0:EXTRA",
+		)},
 	})
 }
 
