@@ -256,7 +256,8 @@ func TestDelete(t *testing.T) {
 		{"50 named tasks for each call, the list only in the first", steps(
 			"ZADD schedule"+strings.Join(numbers(70), ""), "70",
 			"LPUSH queues a", "1",
-			"delete", "20", "delete", "0", "LLEN queues", "1",
+			"ZADD risky 1 r:<a>:1", "1", "HSET crashes <a> 1", "1",
+			"delete", "21", "delete", "0", "LLEN queues", "1", "EXISTS crashes", "0",
 		)},
 		{"1 MiB for each call, and what waits behind others", steps(
 			"HSET tasks k:a @600000 k:b @600000 k:c @600000", "3", "ZADD ready 1 k:a 2 k:b 3 k:c", "3",
