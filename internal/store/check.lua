@@ -278,7 +278,7 @@ function judges.recurring(entry)
   elseif not till or not known[1] or not passed then
     return disagree(entry, 'the record of a recurring task is incomplete')
   end
-  local late = passed > now + courses.back
+  local late = courses.is_ahead(key, passed)
   if not late and tonumber(till) <= now + courses.longest then
     return
   end

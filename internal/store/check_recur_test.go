@@ -23,6 +23,7 @@ func TestCheckRecurring(t *testing.T) {
 			when{call: recurs("x", "1:1a", ""), want: "wanted"},
 			when{call: recurs("x", "1:1a", "+10m +20m +30m", "since=7"), want: "held", state: planX.with("recurrence:k:x", course("1:1a", "+10m,+20m,+30m", "-1m", "since=7"))})},
 		unsaid("the last time is an hour ahead", passed("+60m"), CheckRecurring, "k:x"),
+		unsaid("an occurrence that lies further ahead was removed", seedX.with("recurrence:k:x", course("1:1a", "+100m,+200m", "+100m")), CheckRecurring, "k:x"),
 		{name: "the last time is further ahead", seed: passed("+61m"), steps: repair(CheckRecurring, x, "recurring k:x",
 			nil, seedX.with("recurring", "(k:x=now)", "recurrence:k:x", cleared("now")))},
 		left("its record is lost", seedX.with("recurrence:k:x", ""), odd, CheckRecurring, "k:x"),

@@ -161,6 +161,16 @@ local courses = later(function(courses)
   -- How far Redis's clock may be set back without occurrences that have started starting again.
   courses.back = 3600000
 
+  -- Reports whether a time is passed that Redis's clock will reach only later than it may be set back. If an occurrence
+  -- that is to come was dropped, what has passed is one of the known times.
+  function courses.is_ahead(record, passed)
+    if passed <= now + courses.back then
+      return false
+    end
+    local times = redis.call('HGET', record, 'times') or ''
+    return not string.find(' ' .. times .. ' ', string.format(' %.0f ', passed), 1, true)
+  end
+
   -- Returns the key of a schedule. Queue names contain no braces.
   function courses.key(entry)
     return string.gsub(q.keyed, ':keyed:{', ':recurrence:{') .. entry

@@ -125,7 +125,7 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   local passed = known[3] and number(known[3]) or now
   -- Redis's clock was ahead when the schedule was last asserted, or an occurrence started. Its times
   -- and its plan may lie that far ahead, too, so all of it is made again.
-  local ahead = until_ > now + math.max(period, courses.longest) or passed > now + courses.back
+  local ahead = until_ > now + math.max(period, courses.longest) or courses.is_ahead(record, passed)
   if ahead then
     until_, passed = 0, passed > now + courses.back and now or passed
   end
@@ -173,7 +173,9 @@ local function assert_one(until_, entry, print, since, late, times, payload, car
   if times ~= '' then
     local all, newest = {}, passed
     for at in string.gmatch(before .. ' ' .. times, '%d+') do
-      if tonumber(at) > newest then
+      if tonumber(at) == passed and passed > now then
+        all[1] = at -- for is_ahead
+      elseif tonumber(at) > newest then
         newest = tonumber(at)
         if #all == 0 or newest > now then -- of the overdue ones, only the first occurs
           all[#all + 1] = at

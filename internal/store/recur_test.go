@@ -230,6 +230,21 @@ func TestRecur(t *testing.T) {
 	})
 }
 
+// An occurrence that lies far ahead was removed. It stays so: the clock wasn't ahead.
+func TestRecurRemovedFarAhead(t *testing.T) {
+	x := planX.with("recurring", "(k:x=+30m)", "recurrence:k:x", course("1:1a", "+100m,+200m", "+100m"),
+		"schedule", "(k:x=+200m)", "keyed:k:x", h(waits("a", "+200m", 0, 0), "turn=+200m", "card=0s13:now"))
+	asserted := x.with("recurring", "(k:x=+60m)")
+	ends := x.with("recurrence:k:x", course("1:1a", "+100m,+200m", "+100m", "more=-1m"))
+	run(t, []scenario{
+		{name: "it's asserted", seed: x, steps: []when{{call: recurs("x", "1:1a", ""), want: "held", state: asserted}}},
+		{name: "its times run out", seed: ends, steps: []when{
+			{call: recurs("x", "1:1a", ""), want: "more", state: ends.with("recurring", "(k:x=+60m)")},
+			{call: recurs("x", "1:1a", "+300m"), want: "held", state: asserted.with("recurrence:k:x", course("1:1a", "+100m,+200m,+300m", "+100m", "more=+150m"))},
+			{call: recurs("x", "1:1a", ""), want: "held"}}},
+	})
+}
+
 // Redis's clock was ahead by a year when peers last asserted a schedule, and is right again. The schedule
 // goes on at its next time.
 func TestRecurClockWasAhead(t *testing.T) {
