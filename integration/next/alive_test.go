@@ -32,7 +32,7 @@ func TestHeartbeat(t *testing.T) {
 		{"who may judge is asked to look when it's time, one worker at a time", steps(
 			"join round=0", "1", "join worker=v round=0", "1", "HSET state look 5", "0",
 			"heartbeat", "now now 0 0 -1 0 [] 0",
-			"heartbeat judge=1", "now now 0 0 -1 0 [] 1",
+			"heartbeat judge=1", "now now 0 0 -1 0 [] 1", "HGET state look", "now",
 			"heartbeat worker=v judge=1", "now now 0 0 -1 0 [] 0",
 			"HSET state look now+99999", "0", // a clock was ahead
 			"heartbeat judge=1", "now now 0 0 -1 0 [] 1",
@@ -55,6 +55,7 @@ func TestHeartbeat(t *testing.T) {
 		{"a longer lease is noted, and one that never ends isn't", steps(
 			"join round=0", "1", "HGET state lease", "3000",
 			"heartbeat lease=9000", "*", "HGET state lease", "9000",
+			"heartbeat lease=90000 judge=1", "*", "HGET state look", "now", "HSET state lease 9000", "0",
 			"heartbeat lease=0", "*", "ZSCORE workers w", "9007199254740991", "HGET state lease", "9000",
 		)},
 		{"keys of the wrong type don't end a lease", steps(
@@ -104,12 +105,12 @@ func TestJoin(t *testing.T) {
 	play(t, []scenario{
 		{"a join of before somebody left is refused", steps(
 			"join round=0 asked=0", "1", "join worker=v round=4", "1", "leave worker=v round=4", "0 0",
-			"HMGET state token fence lease look", "1 1 3000 …",
+			"HMGET state token fence lease look", "1 1 3000 0",
 			"join worker=v round=4 asked=0", "0", "join worker=v round=5 asked=1", "1", "HGET rounds v", "5",
 		)},
 		{"a late copy changes nothing", steps(
 			"join round=6", "1", "start round=9 wanted=0 idle=0", "*", "ZADD workers XX 5 w", "0",
-			"join round=6", "1", "HGET rounds w", "9", "ZSCORE workers w", "5",
+			"join round=9", "1", "HGET rounds w", "9", "ZSCORE workers w", "5",
 			"join round=10", "1", "HGET rounds w", "10", "ZSCORE workers w", "now",
 		)},
 		{"who is leaving waits", steps("ZADD leaving 0 w", "1", "join", "-1", "EXISTS workers", "0")},
@@ -139,7 +140,7 @@ func TestReturn(t *testing.T) {
 		{"leave: tasks are back before others; nothing is left of the worker", steps(held(), "ZADD idle 1 w", "1",
 			"leave round=2", "3 0",
 			"LRANGE queues 0 -1", "e a", "ZRANGE ready 0 -1", "k:a k:c",
-			"EXISTS working:w", "0", "EXISTS leaving", "0", "EXISTS process:w.1.9.2", "0", "EXISTS idle", "0",
+			"EXISTS working:w", "0", "EXISTS leaving", "0", "EXISTS process:w.1.9.2", "0", "EXISTS process:w.1.9.1n", "0", "HGET state taken", "3", "EXISTS idle", "0",
 			"HEXISTS rounds w", "0",
 			"HKEYS runs", "k:b", "EXISTS crashes", "0",
 			"start worker=v round=3 wanted=9", "9 [[k:a A 0 0 ''] [k:c C 0 0 ''] a e] 12 2 0 -1 now",
@@ -162,7 +163,7 @@ func TestReturn(t *testing.T) {
 			"ZADD working:w XX -1 w.1.9.1n", "0", "SET canceled:<a> 7", "OK", "SET canceled:<b> 3", "OK",
 			"HSET crashes <a> 1", "1",
 			"evict target=w", "[w 3] 1 -1",
-			"ZRANGE ready 0 -1", "k:c", "LRANGE queues 0 -1", "e", "EXISTS crashes", "0", "HKEYS tasks", "k:b k:c",
+			"ZRANGE ready 0 -1", "k:c", "LRANGE queues 0 -1", "e", "EXISTS crashes", "0", "HKEYS tasks", "k:b k:c", "EXISTS process:w.1.9.2", "0", "EXISTS process:w.1.9.1n", "0",
 			"EXISTS working:w", "0",
 		)},
 		{"what can't be returned leaves working, and its list stays", steps(held(), "DEL process:w.1.9.2", "1",
@@ -186,6 +187,12 @@ func TestReturn(t *testing.T) {
 			"join round=0", "1", "ZADD schedule now+60000 k:a", "1", "start wanted=1", "1 [] 0 0 0 … now",
 			"ZADD ages 1 5", "1",
 			"leave round=1", "0 0", "EXISTS ages", "0", "HMGET state lease claimed", "- -",
+		)},
+		{"a call returns 1 MiB; if the caller dies, others go on", steps("join round=0", "1", "join worker=v round=0", "1",
+			"LPUSH queues a @1048576", "2", "start wanted=2", "*", "HSET state paused me look now+2000", "1", "ZADD idle 1 w 2 v", "2",
+			"leave round=1", "1 1", "LLEN queues", "1", "ZRANGE idle 0 -1", "v",
+			"heartbeat worker=v", "now now 0 -1 0 0 [] 1", "leave round=1", "1 0", "LLEN queues", "2", "ZADD ages 1 5", "1",
+			"leave worker=v", "0 0", "EXISTS ages", "1",
 		)},
 		{"nobody who is idle is woken before all are back", steps(held(), "listen", "", "ZADD idle 1 x", "1",
 			"ZADD leaving 0 y 1 v", "2",
