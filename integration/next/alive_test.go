@@ -153,6 +153,10 @@ func TestReturn(t *testing.T) {
 		{"who has left leaves again: only the fence rises", steps(held(),
 			"leave round=2", "3 0", "leave round=2", "0 0", "HMGET state token fence", "9 9", "ZCARD working:v", "4",
 		)},
+		{"who was evicted leaves: its crashes count", steps("join round=0", "1", "LPUSH queues a", "1", "start wanted=1", "*",
+			"ZADD leaving 1 w", "1", "ZREM workers w", "1", "HDEL rounds w", "1",
+			"leave round=1", "1 0", "HGETALL crashes", "<a> 1", "HGET state fence", "-",
+		)},
 		{"evict: also the crashes are counted, of raw tasks by their payloads", steps(held(),
 			"finish w.1.9.2 2 d:<a> retry 0 ''", "[] 0", "start round=3 wanted=2", "*", // r:<a> runs, and e
 			"ZADD idle 1 v", "1", "listen", "",
@@ -229,11 +233,12 @@ func TestReturnPages(t *testing.T) {
 	q.play(steps("ZADD workers XX 1 w0 2 w1 3 w2", "0",
 		"evict", "[] 0 -1", // it may not judge
 		"ZADD suspects XX 1 w0 1 w1 1 w2", "0",
-		"evict judge=now+500", "[w0 … w1 … w2 …] 100 0",
+		"listen", "", "ZADD idle 1 z", "1",
+		"evict judge=now+500", "[w0 … w1 … w2 …] 100 0", "heard", "",
 		"start worker=x", "… [] … 0 -2 -1 now",
 		"heartbeat worker=x", "now now 0 -2 -1 0 [] 1", // the caller died
 		"evict", "[] 100 0", "heartbeat worker=x", "now now 0 -2 -1 0 [] 1",
-		"evict", "[] 100 -1", "heartbeat worker=x", "now now 0 300 -1 0 [] 0"))
+		"evict", "[] 100 -1", "heard", "wake:z 300", "heartbeat worker=x", "now now 0 300 -1 0 [] 0"))
 	q.play(steps("LRANGE queues 0 -1", reversed(all), "ZRANGE ready 0 -1",
 		"k:"+strings.Join(all, " k:"), "HLEN crashes", "150"))
 }

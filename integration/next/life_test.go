@@ -302,9 +302,9 @@ func TestFailedQueue(t *testing.T) {
 			"join round=0", "1", "LPUSH queues a b", "2", "start wanted=2", "*",
 			"ZADD failed.ready 1 r:1:1 3 r:1:3", "2", "ZADD failed.aside 2 r:1:2", "1",
 			"HSET failed.tasks r:1:1 A r:1:2 B r:1:3 C", "3",
-			"HSET failed.runs r:1:1 :1:0:", "1", "HSET failed.state place 3", "1",
+			"HSET failed.runs r:1:1 :1:0:", "1", "ZADD failed.copies 0 r:1:1", "1", "HSET failed.state place 3", "1",
 			"finish max-failed=2 w.1.9.1 1 d:<a> fail 0 failed:why", "[] 2",
-			"HKEYS failed.tasks", "r:1:3 r:<a>:1", "EXISTS failed.runs", "0", "EXISTS failed.aside", "0",
+			"HKEYS failed.tasks", "r:1:3 r:<a>:1", "EXISTS failed.runs", "0", "ZRANGE failed.copies 0 -1", "r:<a>:1", "EXISTS failed.aside", "0",
 			"ZADD failed.workers now+9000 v", "1", "finish max-failed=1 w.1.9.2 2 d:<b> fail 0 failed:why", "[] 0",
 		)},
 	})
