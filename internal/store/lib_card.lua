@@ -84,13 +84,4 @@ local cards = later(function(cards)
     local since = string.format('%d', now)
     return card .. 's' .. #since .. ':' .. since
   end
-
-  -- Returns the card of a requeued task: an expiry time that has passed is left out.
-  function cards.again(card, now)
-    local ends = card and cards.has(card, cards.expires) and tonumber(string.sub(card, 2, 17))
-    if ends and ends <= now then
-      return cards.with(string.sub(card, 1, 1) .. string.sub(card, 18), cards.expires, false)
-    end
-    return card
-  end
 end)

@@ -20,6 +20,16 @@ redis.call('ZCARD', failed.contents)
 if broken then
   return broken
 end
+
+-- Returns the card without an expiry time that has passed.
+local function unexpired(card)
+  local ends = card and cards.has(card, cards.expires) and tonumber(string.sub(card, 2, 17))
+  if ends and ends <= now then
+    return cards.with(string.sub(card, 1, 1) .. string.sub(card, 18), cards.expires, false)
+  end
+  return card
+end
+
 local requeued, looked, bytes = 0, 0, 0
 for i = at, #ARGV do
   local entry = ARGV[i]
@@ -42,7 +52,7 @@ for i = at, #ARGV do
     if from == '' then
       redis.call('LPUSH', q.waiting, payload)
     else
-      await(q, from, payload, now, 0, 0, cards.again(card, now))
+      await(q, from, payload, now, 0, 0, unexpired(card))
       if card and cards.keeps(card) > 0 then
         redis.pcall('DEL', cards.record_of(from))
       end
