@@ -157,9 +157,8 @@ func (q *Queue) prepare(tasks []TaskSpec) ([]store.Added, error) {
 	if q.bad != nil {
 		return nil, q.bad
 	}
-	spans := tooLarge("%d tasks were given; the limit is %d, and 1 MiB in total; split them across several calls", len(tasks), store.AddedLength)
 	if len(tasks) > store.AddedLength {
-		return nil, spans
+		return nil, tooMany(len(tasks))
 	}
 	added := make([]store.Added, len(tasks))
 	for i := range tasks {
@@ -177,9 +176,13 @@ func (q *Queue) prepare(tasks []TaskSpec) ([]store.Added, error) {
 		added[i] = store.Added{Card: t.card(), Payload: t.Payload}
 	}
 	if store.SpansAdded(added) {
-		return nil, spans
+		return nil, tooMany(len(tasks))
 	}
 	return added, nil
+}
+
+func tooMany(tasks int) error {
+	return tooLarge("%d tasks were given; the limit is %d, and 1 MiB in total; split them across several calls", tasks, store.AddedLength)
 }
 
 // check fails if a field is out of its limits, or can't be combined with another.

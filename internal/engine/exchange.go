@@ -46,7 +46,8 @@ func mishapOf(err error) mishap {
 	return mishap{err, errors.Is(err, store.ErrUnknown), errors.Is(err, ErrEvicted) || errors.Is(err, ErrNotWorking)}
 }
 
-// A want is a request for up to n tasks. If a round can't bring all, further rounds bring the rest. Session.mu protects all fields except got.
+// A want is a request for up to n tasks. If a round can't bring all, further rounds bring the rest.
+// Session.mu protects all fields except got.
 type want struct {
 	n     int        // how many are missing
 	have  []*Attempt // what earlier rounds have brought

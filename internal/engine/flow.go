@@ -27,8 +27,8 @@ const (
 
 // A flow limits how much of Redis's time a peer uses for a queue at a time. When many peers serve a
 // busy queue, each has a round waiting at Redis, and every call to Redis waits for all of these.
-// Therefore a peer that isn't alone sends one round at a time, and then rests: longer if there are more peers or the answer took longer. While Redis is idle,
-// answers come immediately, and rests are short.
+// Therefore a peer that isn't alone sends one round at a time, and then rests: longer if there are more
+// peers or the answer took longer. While Redis is idle, answers come immediately, and rests are short.
 //
 // Peers don't know each other. The tokens show how many tasks all peers have started since our last
 // round, and so how many peers there are, assuming that each does as much as we do. A peer that

@@ -154,11 +154,8 @@ func (s *Schedules) Renew() {
 	s.stir()
 }
 
-// patience is how long Begin waits.
-const patience = time.Second
-
-// Begin asserts the schedules for the first time, and waits for that for a while, at most until ctx
-// ends.
+// Begin asserts the schedules for the first time, and waits for that for as long as a schedule's Next may
+// take, at most until ctx ends.
 func (s *Schedules) Begin(ctx context.Context) {
 	ended := make(chan struct{})
 	s.work.Go(func() {
@@ -167,7 +164,7 @@ func (s *Schedules) Begin(ctx context.Context) {
 	})
 	select {
 	case <-ended:
-	case <-time.After(patience):
+	case <-time.After(maxNext):
 	case <-ctx.Done():
 	}
 }

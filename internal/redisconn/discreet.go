@@ -14,8 +14,8 @@ import (
 // Discreet removes secrets from an error. A server that doesn't know a command, because it was
 // renamed or isn't a Redis command, may quote its arguments: a password or a payload. So Discreet
 // omits words of an error reply that also occur in the arguments, unless the reply has a code of
-// its own, whose text Redis always words alike. It limits the length, and removes control characters. It also hides a URL that a pool's dial function couldn't parse, since the
-// error contains the password.
+// its own, whose text Redis always words alike. It limits the length, and removes control characters.
+// It also hides a URL that a pool's dial function couldn't parse, since the error contains the password.
 func Discreet(err error, args ...any) error {
 	if err == nil {
 		return nil

@@ -45,7 +45,7 @@ func TestAlone(t *testing.T) {
 	one := redisconn.Payloads(context.Background(), payloads("a"))
 	for verb, add := range map[string]func(*env) (bool, error){
 		"enqueue":        func(e *env) (bool, error) { return Enqueue(e.ctx, e.line, e.q, one) },
-		"enqueue unique": func(e *env) (bool, error) { return EnqueueUnique(e.ctx, e.line, e.q, []byte("a")) },
+		"enqueue unique": func(e *env) (bool, error) { return enqueueUnique(e.ctx, e.line, e.q, []byte("a")) },
 		"enqueue once": func(e *env) (bool, error) {
 			_, alone, err := EnqueueOnce(e.ctx, e.line, e.q, "n", time.Minute, one)
 			return alone, err

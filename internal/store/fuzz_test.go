@@ -105,7 +105,7 @@ func FuzzReplies(f *testing.F) {
 		_ = List(ctx, fresh(), keys.NewSpace("p"), "q", "r")
 		_, _ = Now(ctx, fresh())
 		_, _, _ = EnqueueOnce(ctx, fresh(), q, "n", time.Second, []any{"p"})
-		_, _ = EnqueueUnique(ctx, fresh(), q, []byte("p"))
+		_, _ = enqueueUnique(ctx, fresh(), q, []byte("p"))
 		_, _ = Cancel(ctx, fresh(), q, []byte("p"))
 		_, _ = CancelKey(ctx, fresh(), q, "k:a")
 		_, _ = Put(ctx, fresh(), q, "k:a", Change{})

@@ -37,12 +37,6 @@ func EnqueueOnce(ctx context.Context, r Runner, q keys.Queue, nonce string, wind
 	return n > 0, n == 2, a.err
 }
 
-// EnqueueUnique schedules the payload, due now, unless an equal unique task waits or runs; then it fails
-// with ErrDuplicate.
-func EnqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []byte) (alone bool, err error) {
-	return Put(ctx, r, q, UniqueEntry(payload), Change{Payload: payload, When: Unique})
-}
-
 // Pause keeps every worker from starting tasks.
 func Pause(ctx context.Context, r Runner, q keys.Queue) error {
 	return pause.ask(ctx, r, q).err

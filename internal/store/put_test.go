@@ -1,6 +1,7 @@
 package store
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -79,9 +81,13 @@ func TestPutByHand(t *testing.T) {
 	is.Equal(sure(redis.Int(conn.Do("ZCARD", "worqr:schedule:{emails}")))(t), 1)
 }
 
+func enqueueUnique(ctx context.Context, r Runner, q keys.Queue, payload []byte) (alone bool, err error) {
+	return Put(ctx, r, q, UniqueEntry(payload), Change{Payload: payload, When: Unique})
+}
+
 func enqueuesUnique(p string) func(*env) string {
 	return func(e *env) string {
-		_, err := EnqueueUnique(e.ctx, e.line, e.q, []byte(p))
+		_, err := enqueueUnique(e.ctx, e.line, e.q, []byte(p))
 		return said(err, "ok")
 	}
 }

@@ -332,8 +332,9 @@ end
 local prompt = #ARGV - ahead -- up to prompt, tasks run immediately; later ones are prefetched
 
 -- What the step may still do, so that it stays short. A task of the list, and one that is passed over
--- or lost weigh 1; an entry, an added task, and one that becomes an entry, weigh HEAVY. The bytes are those of payloads and cards
--- that the step reads; the last task may exceed them. The worker limits the outcomes of a round in the same way.
+-- or lost weigh 1; an entry, an added task, and one that becomes an entry, weigh HEAVY. The bytes are those
+-- of payloads and cards that the step reads; the last task may exceed them. The worker limits the outcomes
+-- of a round in the same way.
 local weight, bytes, HEAVY = 512, BYTES, 4
 
 local function spend(weighs, payload, card)
