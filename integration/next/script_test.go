@@ -132,17 +132,21 @@ var (
 // source returns a script with the fragments that its header names in front of it.
 func (q *queue) source(name string) string {
 	if sources[name] == "" {
-		read := func(name string) string {
-			return string(redistest.Sure(os.ReadFile("../../docs/next/scripts/" + name + ".lua.txt"))(q))
-		}
-		body := read(name)
 		all := ""
-		if m := uses.FindStringSubmatch(body); m != nil {
-			for _, fragment := range strings.Split(m[1], ", ") {
-				all += read(fragment)
+		var read func(name string)
+		read = func(name string) {
+			body := string(redistest.Sure(os.ReadFile("../../internal/next/store/" + name + ".lua"))(q))
+			if m := uses.FindStringSubmatch(body); m != nil {
+				for _, fragment := range strings.Split(m[1], ", ") {
+					read(fragment)
+				}
+			}
+			if !strings.Contains(all, body) {
+				all += body
 			}
 		}
-		sources[name] = all + body
+		read(name)
+		sources[name] = all
 	}
 	return sources[name]
 }
@@ -153,6 +157,9 @@ func (q *queue) run(name string, words []string) (any, error) {
 	name, onFailed := strings.CutPrefix(name, "failed.")
 	of := map[bool]string{true: "failed."}[onFailed]
 	source := q.source(name)
+	if name == "enqueue" {
+		return q.enqueue(source, words)
+	}
 	args := redis.Args{source, len(keyNames)}
 	for _, kind := range keyNames {
 		args = args.Add(q.key(of + kind))
@@ -197,6 +204,21 @@ func (q *queue) run(name string, words []string) (any, error) {
 		args, n = args.Add(value), n+1
 	}
 	return q.conn.Do("EVAL", args.AddFlat(list)...)
+}
+
+// enqueue runs the script that has keys of its own.
+func (q *queue) enqueue(source string, words []string) (any, error) {
+	nonce, window := "", "0"
+	for len(words) > 0 && strings.Contains(words[0], "=") {
+		of, value, _ := strings.Cut(words[0], "=")
+		if words = words[1:]; of == "nonce" {
+			nonce = value
+		} else {
+			window = value
+		}
+	}
+	args := redis.Args{source, 5, q.key("queues"), q.key("idle"), q.key("workers"), q.key("once:" + nonce), q.key("none")}
+	return q.conn.Do("EVAL", args.Add("worqr_"+q.name+"_", window).AddFlat(words)...)
 }
 
 var (

@@ -19,8 +19,9 @@ func TestEnqueue(t *testing.T) {
 			"enqueue nonce=n window=60000 a", "2", "enqueue nonce=n window=60000 a", "0", "LLEN queues", "1",
 			"DEL once:n", "1", "enqueue nonce=n window=60000 a", "1", "LLEN queues", "2",
 		)},
-		{"nobody is woken in a pause", steps(
-			"ZADD idle 1 v", "1", "HSET state paused me", "1", "enqueue a", "2", "ZCARD idle", "1",
+		{"producers don't see a pause: they wake a worker, which becomes idle again", steps(
+			"ZADD idle 1 w", "1", "HSET state paused me", "1", "enqueue a", "2", "ZCARD idle", "0",
+			"join round=1", "1", "start round=2 wanted=1", "*", "ZCARD idle", "1",
 		)},
 		{"a key of the wrong type: nothing is added, and the nonce isn't known", steps(
 			"SET queues x", "OK", "enqueue nonce=n window=60000 a", "!WRONGTYPE", "EXISTS once:n", "0",

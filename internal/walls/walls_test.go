@@ -44,6 +44,12 @@ var below = map[string][]string{
 	"internal/jsontext":    {},
 	"internal/keys":        {},
 	"internal/logs":        {},
+	"internal/next/store":  {"inspect", "internal/keys", "internal/logs", "internal/redisconn", "internal/topology"},
+	"internal/next/engine": {"internal/capacity", "internal/logs", "internal/next/store", "internal/tracing", "worqrtrace"},
+	"internal/next/fleet":  {"internal/logs", "internal/next/engine", "internal/next/store", "internal/tracing", "worqrtrace"},
+	"internal/next/recur":  {"internal/logs", "internal/next/store"},
+	"internal/next/await":  {"internal/next/store"},
+	"internal/next/doctor": {"inspect", "internal/next/store", "internal/words"},
 	"internal/peertest":    {"", "inspect", "internal/redistest", "internal/store"},
 	"internal/program":     {},
 	"internal/redisconn":   {"internal/logs"},
@@ -56,7 +62,7 @@ var below = map[string][]string{
 }
 
 // knowRedis lists the packages that may use commands, keys and the driver.
-var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys", "internal/redistest", "internal/redisserver", "internal/peertest", "internal/topology"}
+var knowRedis = []string{"internal/redisconn", "internal/store", "internal/next/store", "internal/keys", "internal/redistest", "internal/redisserver", "internal/peertest", "internal/topology"}
 
 // A source is a Go file.
 type source struct {

@@ -5,6 +5,7 @@
 -- ARGV[3] canceled  key prefix of a digest's last cancel
 -- ARGV[4] result    key prefix of how a task ended; "" in a failed queue, whose tasks ended before
 -- ARGV[5] channel   channel prefix, "worqr_{q}_"
+-- Uses lib_wake.
 local q = {
   queues = KEYS[1], tasks = KEYS[2], ready = KEYS[3], schedule = KEYS[4], risky = KEYS[5], aside = KEYS[6],
   next = KEYS[7], runs = KEYS[8], copies = KEYS[9], workers = KEYS[10], suspects = KEYS[11], leaving = KEYS[12],
@@ -56,21 +57,6 @@ end
 
 local function next_place()
   return redis.call('HINCRBY', q.state, 'place', 1)
-end
-
--- Wakes idle workers, the longest idle first. One that nobody hears is gone, and the next one is woken.
-local function wake(idle, channel, count)
-  local heard = 0
-  for _ = 1, 64 do
-    local worker = heard < count and redis.pcall('ZPOPMIN', idle)[1]
-    if not worker then
-      return
-    end
-    local reached = redis.pcall('PUBLISH', channel .. 'wake:' .. worker, count)
-    if type(reached) == 'number' and reached > 0 then
-      heard = heard + 1
-    end
-  end
 end
 
 -- What this call has made startable, and the earliest time that it has planned.

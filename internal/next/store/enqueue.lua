@@ -1,0 +1,32 @@
+-- enqueue: put raw tasks at the back of the list, in order, all or none. A call with a known nonce changes nothing.
+-- Producers that may do nothing else need no other keys.
+--
+-- KEYS    queues idle workers, once: the nonce's, and one that never exists
+-- ARGV[1] channel  channel prefix, "worqr_{q}_"
+-- ARGV[2] window   for how many ms the nonce is known; 0: there is none
+-- then the payloads, one to 5,000.
+-- Uses lib_wake.
+--
+-- Returns 1; or 2 if nothing else waits and nobody serves the queue, so that its name may be missing from the list of
+-- queues; or 0 if the nonce is known.
+local queues, idle, workers, once = unpack(KEYS)
+local channel, window = ARGV[1], tonumber(ARGV[2])
+local FIRST, MOST = 3, 5000
+local count = #ARGV - FIRST + 1
+
+if count > MOST then
+  return redis.error_reply('TOOLARGE a call has at most ' .. MOST .. ' payloads')
+end
+if window > 0 and redis.call('EXISTS', once) == 1 then
+  return 0
+end
+local alone = redis.call('EXISTS', queues, workers) == 0
+
+redis.call('LPUSH', queues, unpack(ARGV, FIRST))
+if window > 0 then
+  redis.call('SET', once, '1', 'PX', window)
+end
+
+wake(idle, channel, count)
+redis.pcall('PUBLISH', channel .. 'enqueue', count)
+return alone and 2 or 1

@@ -1,0 +1,135 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// TokenCall asks for the last token of a queue, which a join has to name.
+func TokenCall(q keys.Queue) redisconn.Call {
+	return redisconn.Command("HGET", keys.NextOf(q).State(), "token")
+}
+
+// ReadToken reads the answer to a TokenCall. If Redis doesn't answer with a number it returns 0, and
+// the join then reports why.
+func ReadToken(reply redisconn.Reply) (int64, error) {
+	text, err := redis.String(reply.Value, reply.Err)
+	if _, refused := errors.AsType[redis.Error](err); refused || errors.Is(err, redis.ErrNil) {
+		return 0, nil
+	}
+	return numberIn(text), err
+}
+
+// A Joined is the answer to a join.
+type Joined int64
+
+// The answers to a join: the worker is a member; somebody has left since the token was read, so read
+// it again, and repeat the join; tasks of this worker are still being returned, so repeat it later.
+const (
+	IsMember  Joined = 1
+	JoinLate  Joined = 0
+	JoinWaits Joined = -1
+)
+
+// JoinCall returns the call that makes the worker a member for the lease (0: forever). asked is the
+// token that the queue had before; round is the next of the worker's numbers on this queue, and the
+// membership's rounds begin after it.
+func JoinCall(s *Shared, worker string, lease time.Duration, asked, round int64) redisconn.Call {
+	return join.call(s, worker, lease.Milliseconds(), asked, round)
+}
+
+// ReadJoin reads the answer to a JoinCall.
+func ReadJoin(reply redisconn.Reply) (Joined, error) {
+	in := read(reply.Value, reply.Err)
+	return Joined(in.int()), in.err
+}
+
+// LeaveCall returns the call that ends a membership, and returns tasks. round is the worker's last
+// one. A worker that is no member has left, or was evicted: then the call only makes sure that no
+// copy of its join has an effect anymore.
+func LeaveCall(s *Shared, worker string, round int64) redisconn.Call {
+	return leave.call(s, worker, round)
+}
+
+// ReadLeave reads the answer to a LeaveCall: how many tasks were returned, of this worker or of
+// others, and whether to repeat it.
+func ReadLeave(reply redisconn.Reply) (returned int, more bool, err error) {
+	in := read(reply.Value, reply.Err)
+	return int(in.int()), in.int() == 1, in.err
+}
+
+// A Pulse is the answer to a heartbeat.
+type Pulse struct {
+	Deadline int64    // when the lease would have expired, in ms of Redis time
+	Now      int64    // ms of Redis time
+	Held     int      // attempts of the worker
+	More     int      // how many tasks can start now; or InPause or InReturn
+	Rank     int      // place among the idle workers; -1 when not among them
+	Idle     int      // how many workers are idle, if this one holds something
+	Stops    []string // attempts that must stop
+	Evict    bool     // call evict
+	Over     bool     // there are schedules that no peer asserts anymore
+}
+
+// HeartbeatCall returns the call of one heartbeat; several can be sent together. judge says that the
+// worker may evict others.
+func HeartbeatCall(s *Shared, worker string, lease time.Duration, judge bool) redisconn.Call {
+	return heartbeat.call(s, worker, lease.Milliseconds(), flag(judge))
+}
+
+// ReadHeartbeat reads the answer to a HeartbeatCall. It fails with ErrEvicted when the worker isn't a
+// member of the queue.
+func ReadHeartbeat(reply redisconn.Reply) (*Pulse, error) {
+	in := read(reply.Value, reply.Err)
+	p := &Pulse{
+		Deadline: in.int(), Now: in.int(), Held: int(in.int()), More: int(in.int()), Rank: int(in.int()), Idle: int(in.int()),
+	}
+	p.Stops = in.strings()
+	asks := in.int()
+	p.Evict, p.Over = asks&1 != 0, asks&2 != 0
+	return p, in.err
+}
+
+// A Dead is a worker that was evicted.
+type Dead struct {
+	Worker string
+	Tasks  int // how many it held; they return to the queue
+}
+
+// A Look is the result of looking for workers whose lease has expired.
+type Look struct {
+	Evicted  []Dead
+	Returned int           // tasks returned to the front
+	Wait     time.Duration // until the next look; 0: there is more to do immediately; negative: the caller may not judge
+}
+
+// Evict evicts a worker, whether its lease has expired or not; or, if the worker is "", looks for
+// those whose lease has expired. It makes one call, so repeat it while Wait is 0. judge is Redis's
+// time in ms until which the caller may evict others, since a copy that arrives late doesn't know
+// what has happened since; 0 means never.
+func Evict(ctx context.Context, r Runner, q keys.Queue, worker string, judge int64, grace time.Duration) (l Look, err error) {
+	return ReadEvict(reply(r.One(ctx, EvictCall(SharedOf(q), worker, judge, grace))))
+}
+
+// EvictCall returns the call of Evict.
+func EvictCall(s *Shared, worker string, judge int64, grace time.Duration) redisconn.Call {
+	return evict.call(s, worker, judge, grace.Milliseconds())
+}
+
+// ReadEvict reads the answer to an EvictCall.
+func ReadEvict(reply redisconn.Reply) (l Look, err error) {
+	in := read(reply.Value, reply.Err)
+	evicted := in.list()
+	evicted.each(func() { l.Evicted = append(l.Evicted, Dead{evicted.string(), int(evicted.int())}) })
+	in.join(evicted)
+	l.Returned, l.Wait = int(in.int()), time.Duration(in.int())*time.Millisecond
+	return l, in.err
+}
+
+func reply(value any, err error) redisconn.Reply { return redisconn.Reply{Value: value, Err: err} }

@@ -1,0 +1,302 @@
+package store
+
+import (
+	"crypto/sha1"
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// What a call of finish ends weighs at most RoundWeight, and has payloads and results of at most RoundBytes,
+// or is one task: Redis does nothing else meanwhile. start.lua limits what it starts in the same way.
+const (
+	RoundWeight = 512
+	RoundBytes  = 1 << 20
+	heavy       = 4 // the weight of an end that isn't plain; others weigh 1
+)
+
+// MaxDigested is the largest payload that has a digest, in bytes. No handler gets a larger one.
+const MaxDigested = 16 << 20
+
+// An Ending says how an attempt ends.
+type Ending string
+
+// The endings: Done ends the task; Drop ends it without the event; Stop returns it to the front; Retry
+// schedules a retry; Snooze schedules a start that doesn't count as a retry; Fail moves it to the
+// failed queue.
+const (
+	Done   Ending = "done"
+	Drop   Ending = "drop"
+	Stop   Ending = "stop"
+	Retry  Ending = "retry"
+	Snooze Ending = "snooze"
+	Fail   Ending = "fail"
+)
+
+// MaxError is how much of an error the next attempt sees, in bytes.
+const MaxError = 1 << 10
+
+// An End ends one attempt.
+type End struct {
+	Attempt string
+	Token   int64
+	Name    string // "" for a raw task
+	Payload []byte // of a raw task; its digest is sent, unless the end is plain. It must not change
+	Size    int    // bytes of the payload
+	Verb    Ending
+	Delay   time.Duration // of Retry and Snooze; of Done: for how long the result is kept
+	Result  []byte        // of Done; nil: none
+	Kind    Kind          // of Fail
+	Reason  string        // of Fail; of Retry, up to MaxError bytes for the next attempt to see; of Drop, the word in the result
+}
+
+// plain reports whether an end needs only the attempt and its token.
+func (e *End) plain() bool { return e.Name == "" && e.Verb == Done && e.Result == nil }
+
+// Weight returns how much the end counts in a round, and how many bytes Redis may have to read for it.
+func (e *End) Weight() (weight, bytes int) {
+	if e.plain() {
+		return 1, e.Size
+	}
+	return heavy, e.Size + len(e.Result)
+}
+
+// identity returns what an end says about its task.
+func (e *End) identity() string {
+	if e.Name != "" {
+		return e.Name
+	}
+	return "d:" + DigestOf(e.Payload)
+}
+
+// DigestOf returns the digest of a payload, by which cancels and crash counts know it; "" if the
+// payload is too large for one.
+func DigestOf(payload []byte) string {
+	if len(payload) > MaxDigested {
+		return ""
+	}
+	return fmt.Sprintf("%x", sha1.Sum(payload))
+}
+
+func (e *End) text() any {
+	switch {
+	case e.Verb == Fail:
+		return string(e.Kind) + ":" + e.Reason
+	case e.Verb == Done && e.Result != nil:
+		return e.Result
+	case e.Verb == Done:
+		return ""
+	}
+	return e.Reason
+}
+
+// A Finish is a request to end attempts.
+type Finish struct {
+	Worker    string
+	MaxFailed int // how many failed tasks are kept; 0: all. In a failed queue, how many of those that were set aside
+	Ends      []*End
+}
+
+// Call returns the call of a Finish. It moves the plain ends to the front.
+func (f *Finish) Call(s *Shared) redisconn.Call {
+	slices.SortStableFunc(f.Ends, func(a, b *End) int { return flag(b.plain()) - flag(a.plain()) })
+	plain := f.plain()
+	failed, tail := "", ""
+	if !s.q.IsFailed() {
+		failed, tail = keys.NextOf(s.q.Failed()).Ends()
+	}
+	all := finish.line(s, 2*plain+6*(len(f.Ends)-plain), f.Worker, f.MaxFailed, failed, tail, plain)
+	for _, e := range f.Ends[:plain] {
+		all = append(all, e.Attempt, e.Token)
+	}
+	for _, e := range f.Ends[plain:] {
+		all = append(all, e.Attempt, e.Token, e.identity(), string(e.Verb), max(e.Delay, 0).Milliseconds(), e.text())
+	}
+	return finish.callOf(s, all)
+}
+
+func (f *Finish) plain() (n int) {
+	for n < len(f.Ends) && f.Ends[n].plain() {
+		n++
+	}
+	return n
+}
+
+// Settled says what happened to an end.
+type Settled string
+
+const (
+	OK       Settled = "ok"       // it was carried out
+	Canceled Settled = "canceled" // the task was to come back, but a cancel dropped it
+	Gone     Settled = "gone"     // the attempt had ended before
+	Refused  Settled = "refused"  // a key has the wrong type, and nothing was done
+)
+
+// Read reads the reply to the call of a Finish: what happened to each of its ends, in their order after Call, and
+// how many failed tasks were dropped, since more than MaxFailed had failed. It fails with ErrEvicted
+// when the worker isn't a member of the queue.
+func (f *Finish) Read(r redisconn.Reply) (settled []Settled, dropped int, err error) {
+	in := read(r.Value, r.Err)
+	settled = slices.Repeat([]Settled{OK}, len(f.Ends))
+	odd := in.list()
+	odd.each(func() {
+		i, what := odd.int()-1, Settled(odd.string())
+		if odd.err == nil && (i < 0 || i >= int64(len(settled))) {
+			odd.err = errMismatch
+		}
+		if odd.err == nil {
+			settled[i] = what
+		}
+	})
+	in.join(odd)
+	return settled, int(in.int()), in.err
+}
+
+var errMismatch = errors.New("the reply doesn't match the request")
+
+// A Start is a request for tasks.
+type Start struct {
+	Worker     string
+	Round      int64 // rises by one; the same number repeats a round, with the same contents
+	Stamp      int64 // the worker's clock in ms, for the ids of the attempts
+	Lease      time.Duration
+	Wanted     int  // tasks at most
+	Ahead      int  // how many of them, the last ones, are prefetched: no slot is free for them
+	Idle       bool // wait to be woken if fewer start
+	Solo       bool // may start one risky task
+	MaxCrashes int  // a task that has crashed once less is risky; 0: never
+}
+
+// Call returns the call of a Start.
+func (r *Start) Call(s *Shared) redisconn.Call {
+	return start.call(s, r.Worker, r.Round, r.Stamp, r.Lease.Milliseconds(), r.Wanted, r.Ahead, flag(r.Idle), flag(r.Solo), r.MaxCrashes)
+}
+
+// An Attempt is what a worker gets to know of a task that it starts.
+type Attempt struct {
+	ID      string
+	Token   int64
+	Name    string // "" for a raw task
+	Record  Record // of a raw task only the payload
+	Large   bool   // the payload has more than 1 MiB, or the record has: it has to be read
+	Retries int
+	Crashes int
+	Error   string // of the attempt before; "" if there's none
+	Over    bool   // it has ended since, and there's nothing else: only a repeat can answer that
+}
+
+// In an answer, these are in place of how many tasks can start.
+const (
+	InPause  = -1
+	InReturn = -2
+)
+
+// An Answer is the answer to a Start.
+type Answer struct {
+	Tasks  []Attempt
+	Last   int64         // the queue's last token
+	Before int64         // the last round before this one; not lower than this one if it's a repeat
+	More   int           // how many tasks can start now; or InPause or InReturn
+	Due    time.Duration // until the time that this worker has claimed; negative: none
+	Now    int64         // ms of Redis time
+}
+
+// Read reads the reply to the call of a Start. It fails with ErrEvicted when the worker isn't a
+// member of the queue.
+func (r *Start) Read(of keys.Queue, reply redisconn.Reply) (*Answer, error) {
+	in := read(reply.Value, reply.Err)
+	first, started := in.int(), in.list()
+	a := &Answer{Last: in.int(), Before: in.int(), More: int(in.int())}
+	due := in.int()
+	a.Due = time.Duration(due) * time.Microsecond
+	a.Now = in.int()
+	a.Tasks = make([]Attempt, 0, len(started.rest))
+	started.each(func() {
+		n := int64(len(a.Tasks))
+		t := started.attempt(of.IsFailed())
+		t.Token, t.ID = first+n, r.attempt(n+1, t.Name != "")
+		a.Tasks = append(a.Tasks, t)
+	})
+	in.join(started)
+	return a, in.err
+}
+
+// attempt returns the id of the nth attempt of the round.
+func (r *Start) attempt(n int64, named bool) string {
+	var b [96]byte
+	id := append(b[:0], r.Worker...)
+	for _, part := range [...]int64{r.Round, r.Stamp, n} {
+		id = strconv.AppendInt(append(id, '.'), part, 10)
+	}
+	if named {
+		id = append(id, 'n')
+	}
+	return string(id)
+}
+
+// attempt decodes one started task.
+func (d *decoder) attempt(inFailed bool) Attempt {
+	switch what := d.next().(type) {
+	case nil:
+		return Attempt{Over: d.err == nil}
+	case []byte:
+		return Attempt{Record: Record{Payload: what}}
+	case int64:
+		return Attempt{Large: true}
+	case []any:
+		in := &decoder{rest: what}
+		defer d.join(in)
+		if len(what) == 2 { // a raw one
+			t := Attempt{Large: isLarge(what[0]), Crashes: int(as[int64](what[1], &in.err, "a number"))}
+			if !t.Large {
+				t.Record.Payload = in.bytes()
+			}
+			return t
+		}
+		t := Attempt{Name: in.string()}
+		if record := in.next(); isLarge(record) {
+			t.Large = true
+		} else {
+			t.Record = ReadRecord(as[[]byte](record, &in.err, "a string"), inFailed)
+		}
+		t.Retries, t.Crashes, t.Error = int(in.int()), int(in.int()), in.string()
+		return t
+	default:
+		as[[]any](what, &d.err, "a started task")
+		return Attempt{}
+	}
+}
+
+// isLarge reports whether a payload is left out, since it has more than 1 MiB.
+func isLarge(v any) bool {
+	_, large := v.(int64)
+	return large
+}
+
+// WorkerOf returns the worker in the id of an attempt, and StartedAt its clock then, in ms; "" and 0
+// if it isn't one.
+func WorkerOf(attempt string) string { worker, _ := splitAttempt(attempt); return worker }
+
+// StartedAt returns when an attempt was asked for, by its worker's clock.
+func StartedAt(attempt string) time.Time {
+	_, ms := splitAttempt(attempt)
+	if ms == 0 {
+		return time.Time{}
+	}
+	return time.UnixMilli(ms)
+}
+
+func splitAttempt(attempt string) (worker string, ms int64) {
+	parts := strings.Split(attempt, ".")
+	if len(parts) < 4 {
+		return "", 0
+	}
+	n := len(parts)
+	return strings.Join(parts[:n-3], "."), max(numberIn(parts[n-2]), 0)
+}

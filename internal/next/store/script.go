@@ -1,0 +1,204 @@
+// Package store reads and changes the tasks in Redis, as docs/next/protocol.md describes. It holds
+// the Lua scripts, one file for each verb, and the Go functions that call them. It becomes
+// internal/store once everything uses it.
+//
+// Every script makes its checks before its first write, since Redis doesn't roll back. It takes the
+// time from Redis. It refuses with an error reply whose first word is the reason. Fragments that
+// several verbs share are in lib_*.lua. A script names them in its header, and source puts them in
+// front of it.
+package store
+
+import (
+	"cmp"
+	"context"
+	"embed"
+	"errors"
+	"regexp"
+	"strings"
+	"sync"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// The refusals of scripts.
+var (
+	ErrEvicted   = errors.New("the worker isn't a member of the queue")
+	ErrDuplicate = errors.New("an equal unique task is waiting or running")
+	ErrTooLarge  = errors.New("the call is too large")
+	ErrTooMany   = errors.New("too many workers may run a copy")
+	ErrLost      = errors.New("Redis has lost the cancel")
+)
+
+// refusals maps the first word of a refusal to its error.
+var refusals = map[string]error{
+	"EVICTED": ErrEvicted, "DUPLICATE": ErrDuplicate, "TOOLARGE": ErrTooLarge, "TOOMANY": ErrTooMany, "LOST": ErrLost,
+}
+
+// Refusal converts the error reply of a script that refused to the error of that refusal.
+func Refusal(err error) error {
+	e, ok := errors.AsType[redis.Error](err)
+	if !ok {
+		return err
+	}
+	word, _, _ := strings.Cut(string(e), " ")
+	return cmp.Or(refusals[word], err)
+}
+
+// A Runner makes calls, and returns one reply for each.
+type Runner interface {
+	Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply
+	One(ctx context.Context, c redisconn.Call) (any, error)
+}
+
+// A Verb is one script. Its header says what it does, how it is called, and what it returns.
+type Verb struct {
+	Name string // of its file, without .lua
+	By   Role   // the role whose rule in docs/security.md it needs
+
+	script *redisconn.Script
+	apart  *redisconn.Script // in a cluster
+}
+
+// A Role is one of the roles in docs/security.md.
+type Role string
+
+// The roles: a producer adds payloads to the list; a worker may do everything else, too.
+const (
+	asProducer Role = "producer"
+	asWorker   Role = "worker"
+)
+
+var table []*Verb
+
+// Verbs returns all verbs. Don't modify them.
+func Verbs() []*Verb { return table }
+
+// verb adds a script to the table.
+func verb(name string, by Role) *Verb {
+	v := &Verb{Name: name, By: by}
+	v.script = redisconn.NewScript(v.Source)
+	v.apart = redisconn.NewScript(func() string { return apart(v.Source()) })
+	table = append(table, v)
+	return v
+}
+
+// Source returns the script for a single server.
+func (v *Verb) Source() string { return source(v.Name) }
+
+// Digest returns the SHA-1 of the script, by which Redis names it in its slow log.
+func (v *Verb) Digest() string { return v.script.Digest() }
+
+// text returns the script of the verb: the variant for a cluster if the queue is in one.
+func (v *Verb) text(q keys.Queue) *redisconn.Script {
+	if q.Scattered() {
+		return v.apart
+	}
+	return v.script
+}
+
+// NameOf returns the name of the verb whose script has that digest, and "" if there is none.
+func NameOf(digest string) string { return byDigest()[digest] }
+
+var byDigest = sync.OnceValue(func() map[string]string {
+	all := map[string]string{}
+	for _, v := range table {
+		all[v.Digest()], all[v.apart.Digest()] = v.Name, v.Name
+	}
+	return all
+})
+
+// A Shared has the keys and arguments that lib_queue.lua names: all scripts on a queue have them,
+// except enqueue and those of the fleet. Who makes many calls on a queue keeps it.
+type Shared struct {
+	q   keys.Queue
+	all []any
+}
+
+// SharedKeys are the kinds of keys that lib_queue.lua names, in its order.
+var SharedKeys = strings.Fields("queues tasks ready schedule risky aside next runs copies workers suspects leaving " +
+	"idle rounds state crashes recurring recurrence ages none")
+
+// SharedOf returns the shared keys and arguments of a queue.
+func SharedOf(q keys.Queue) *Shared {
+	n, result := keys.NextOf(q), q.Result("")
+	if q.IsFailed() {
+		result = "" // the results were stored when the tasks failed
+	}
+	return &Shared{q, []any{
+		q.Waiting(), n.Tasks(), n.Ready(), q.Schedule(), n.Risky(), n.Aside(), n.Behind(), n.Runs(), n.Copies(), q.Workers(),
+		q.Suspects(), n.Leaving(), q.Idle(), q.Rounds(), n.State(), n.Crashes(), q.Recurring(), n.Schedules(), q.Ages(), n.None(),
+		q.Process(""), q.Working(""), n.CanceledBy(""), result, q.Channel(""),
+	}}
+}
+
+// Queue returns the names of the queue's keys.
+func (s *Shared) Queue() keys.Queue { return s.q }
+
+// line begins the arguments of a call, with room for more. The call is made of the result with callOf.
+func (v *Verb) line(s *Shared, room int, args ...any) []any {
+	all := v.text(s.q).Begin(len(SharedKeys), len(s.all)-len(SharedKeys)+len(args)+room)
+	return append(append(all, s.all...), args...)
+}
+
+func (v *Verb) callOf(s *Shared, line []any) redisconn.Call { return v.text(s.q).CallOf(line) }
+
+// call returns the call of a verb that uses lib_queue.
+func (v *Verb) call(s *Shared, args ...any) redisconn.Call {
+	return v.callOf(s, v.line(s, 0, args...))
+}
+
+// ask calls a verb that uses lib_queue, and decodes its reply.
+func (v *Verb) ask(ctx context.Context, r Runner, q keys.Queue, args ...any) *decoder {
+	return read(r.One(ctx, v.call(SharedOf(q), args...)))
+}
+
+//go:embed *.lua
+var files embed.FS
+
+var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
+
+// source returns the script of a verb, its fragments first.
+func source(verb string) string {
+	var all strings.Builder
+	written := map[string]bool{}
+	var write func(name string)
+	write = func(name string) {
+		if written[name] {
+			return
+		}
+		written[name] = true
+		body, err := files.ReadFile(name + ".lua")
+		if err != nil {
+			panic(err) // the file is embedded
+		}
+		if m := uses.FindSubmatch(body); m != nil {
+			for fragment := range strings.SplitSeq(string(m[1]), ", ") {
+				write(fragment)
+			}
+		}
+		all.Write(body)
+	}
+	write(verb)
+	return all.String()
+}
+
+// apart returns the variant of a script for a cluster, where messages don't go to all nodes. On a
+// single server, both variants behave alike.
+func apart(text string) string {
+	changed := strings.ReplaceAll(text, "redis.pcall('PUBLISH', ", "publish(")
+	if changed == text {
+		return text
+	}
+	return source("lib_tell") + changed
+}
+
+// flag returns a bool as the scripts have it.
+func flag(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
