@@ -26,3 +26,6 @@ func (q Next) None() string { return q.Once("") }
 
 // Ends returns the prefix and the end of the queue's keys, for scripts that write into a second queue.
 func (q Next) Ends() (prefix, tail string) { return q.prefix, "{" + q.name + "}" }
+
+// NoneBeside returns a key that never exists, in the slot of a key that belongs to no queue.
+func (s Space) NoneBeside(key string) string { return s.Queue(key).Once("") }
