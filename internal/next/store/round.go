@@ -47,7 +47,7 @@ type End struct {
 	Attempt string
 	Token   int64
 	Name    string // "" for a raw task
-	Payload []byte // of a raw task; its digest is sent, unless the end is plain. It must not change
+	Digest  string // of a raw task's payload; "" if it's too large for one
 	Size    int    // bytes of the payload
 	Verb    Ending
 	Delay   time.Duration // of Retry and Snooze; of Done: for how long the result is kept
@@ -56,12 +56,12 @@ type End struct {
 	Reason  string        // of Fail; of Retry, up to MaxError bytes for the next attempt to see; of Drop, the word in the result
 }
 
-// plain reports whether an end needs only the attempt and its token.
-func (e *End) plain() bool { return e.Name == "" && e.Verb == Done && e.Result == nil }
+// Plain reports whether an end needs only the attempt and its token.
+func (e *End) Plain() bool { return e.Name == "" && e.Verb == Done && e.Result == nil }
 
 // Weight returns how much the end counts in a round, and how many bytes Redis may have to read for it.
 func (e *End) Weight() (weight, bytes int) {
-	if e.plain() {
+	if e.Plain() {
 		return 1, e.Size
 	}
 	return heavy, e.Size + len(e.Result)
@@ -72,7 +72,7 @@ func (e *End) identity() string {
 	if e.Name != "" {
 		return e.Name
 	}
-	return "d:" + DigestOf(e.Payload)
+	return "d:" + e.Digest
 }
 
 // DigestOf returns the digest of a payload, by which cancels and crash counts know it; "" if the
@@ -105,7 +105,7 @@ type Finish struct {
 
 // Call returns the call of a Finish. It moves the plain ends to the front.
 func (f *Finish) Call(s *Shared) redisconn.Call {
-	slices.SortStableFunc(f.Ends, func(a, b *End) int { return flag(b.plain()) - flag(a.plain()) })
+	slices.SortStableFunc(f.Ends, func(a, b *End) int { return flag(b.Plain()) - flag(a.Plain()) })
 	plain := f.plain()
 	failed, tail := "", ""
 	if !s.q.IsFailed() {
@@ -122,7 +122,7 @@ func (f *Finish) Call(s *Shared) redisconn.Call {
 }
 
 func (f *Finish) plain() (n int) {
-	for n < len(f.Ends) && f.Ends[n].plain() {
+	for n < len(f.Ends) && f.Ends[n].Plain() {
 		n++
 	}
 	return n
@@ -279,24 +279,77 @@ func isLarge(v any) bool {
 	return large
 }
 
-// WorkerOf returns the worker in the id of an attempt, and StartedAt its clock then, in ms; "" and 0
-// if it isn't one.
-func WorkerOf(attempt string) string { worker, _ := splitAttempt(attempt); return worker }
+// A Round is what a worker sends in one write: a Finish, a Start, or both.
+type Round struct {
+	Finish *Finish
+	Start  *Start
+}
+
+// Calls returns the calls of a round.
+func (r *Round) Calls(s *Shared) (calls []redisconn.Call) {
+	if r.Finish != nil {
+		calls = append(calls, r.Finish.Call(s))
+	}
+	if r.Start != nil {
+		calls = append(calls, r.Start.Call(s))
+	}
+	return calls
+}
+
+// Replies are the replies to the calls of a round, not yet read.
+type Replies []redisconn.Reply
+
+// A Result is what came of a round.
+type Result struct {
+	Settled []Settled // what happened to each end of the Finish, in their order after Calls
+	Dropped int       // how many failed tasks were dropped, since more than MaxFailed had failed
+	Answer  *Answer   // to the Start
+
+	FinishErr, StartErr error // why there's no result of either
+}
+
+// Read reads the replies to a round. An error matches ErrUnknown if Redis may have carried out the call.
+func (r *Round) Read(of keys.Queue, replies Replies) (res Result) {
+	if r.Finish != nil {
+		res.Settled, res.Dropped, res.FinishErr = r.Finish.Read(replies[0])
+		res.FinishErr = unread(replies[0], res.FinishErr)
+	}
+	if r.Start != nil {
+		last := replies[len(replies)-1]
+		res.Answer, res.StartErr = r.Start.Read(of, last)
+		res.StartErr = unread(last, res.StartErr)
+	}
+	return res
+}
+
+// unread returns the error of a call. If there is a reply, but it can't be read, it matches ErrUnknown.
+func unread(reply redisconn.Reply, err error) error {
+	if reply.Err == nil && err != nil {
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return err
+}
+
+// WorkerOf returns the worker in the id of an attempt; "" if it isn't one.
+func WorkerOf(attempt string) string { worker, _, _ := splitAttempt(attempt); return worker }
+
+// RoundOf returns the round that started an attempt; 0 if it isn't the id of one.
+func RoundOf(attempt string) int64 { _, round, _ := splitAttempt(attempt); return round }
 
 // StartedAt returns when an attempt was asked for, by its worker's clock.
 func StartedAt(attempt string) time.Time {
-	_, ms := splitAttempt(attempt)
+	_, _, ms := splitAttempt(attempt)
 	if ms == 0 {
 		return time.Time{}
 	}
 	return time.UnixMilli(ms)
 }
 
-func splitAttempt(attempt string) (worker string, ms int64) {
+func splitAttempt(attempt string) (worker string, round, ms int64) {
 	parts := strings.Split(attempt, ".")
 	if len(parts) < 4 {
-		return "", 0
+		return "", 0, 0
 	}
 	n := len(parts)
-	return strings.Join(parts[:n-3], "."), max(numberIn(parts[n-2]), 0)
+	return strings.Join(parts[:n-3], "."), numberIn(parts[n-3]), max(numberIn(parts[n-2]), 0)
 }

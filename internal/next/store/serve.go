@@ -1,0 +1,51 @@
+package store
+
+import (
+	"crypto/sha1"
+	"strings"
+
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// A Backoff is the time between tries.
+type Backoff = redisconn.Backoff
+
+// LacksReplicas reports whether a master refused a write because it has too few replicas.
+func LacksReplicas(err error) bool { return redisconn.Postponed(err) == redisconn.Alone }
+
+// A Notice is a kind of message to a worker.
+type Notice string
+
+// The notices.
+const (
+	Woken      Notice = "wake"   // a script has woken the worker; AskHeartbeat is the message that asks for a heartbeat
+	Work       Notice = "work"   // a producer that only pushes and publishes has added tasks
+	IsCanceled Notice = "cancel" // a payload was canceled; the message is the payload
+)
+
+// AskHeartbeat is the message of a Woken whose worker is to send a heartbeat, since attempts must stop.
+const AskHeartbeat = "0"
+
+const keyMark = "k:"
+
+// KeyOf returns the key in the name of a task; "" if it has none.
+func KeyOf(name string) string {
+	key, _ := strings.CutPrefix(name, keyMark)
+	if key == name {
+		return ""
+	}
+	return key
+}
+
+// DigestIn returns the digest of the payload in the name of a task that has one; "" for others.
+func DigestIn(name string) string {
+	const digits = 2 * sha1.Size
+	kind, rest, _ := strings.Cut(name, ":")
+	switch {
+	case kind == "u" && len(rest) == digits:
+		return rest
+	case kind == "r" && len(rest) > digits && rest[digits] == ':':
+		return rest[:digits]
+	}
+	return ""
+}
