@@ -11,7 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/topology"
 )
 
-// The ways in which a task ends, as in its Result.
+// The ways in which a task ends, as in its Ended.
 const (
 	EndFinished = "finished"
 	EndFailed   = "failed"
@@ -21,8 +21,8 @@ const (
 	EndReplaced = "replaced"
 )
 
-// A Result says how the last task under a name ended.
-type Result struct {
+// An Ended says how the last task under a name ended.
+type Ended struct {
 	End   string
 	At    int64 // µs of Redis's time; each end has a different one
 	Error string
@@ -33,7 +33,7 @@ type Result struct {
 // the results of the waiting and of the running task will be kept: 0 if they won't, negative if there
 // is no such task.
 type Fate struct {
-	Result      *Result // of the last one that has ended; nil if none is kept
+	Ended       *Ended // of the last one that has ended; nil if none is kept
 	Waits, Runs time.Duration
 }
 
@@ -56,7 +56,7 @@ func Ends(ctx context.Context, r Runner, q keys.Queue, names []string) ([]Fate, 
 	in := result.ask(ctx, r, q, args...)
 	var fates []Fate
 	in.each(func() {
-		f := Fate{Result: readResult(in.bytes())}
+		f := Fate{Ended: readResult(in.bytes())}
 		f.Waits, f.Runs = time.Duration(in.int())*time.Millisecond, time.Duration(in.int())*time.Millisecond
 		fates = append(fates, f)
 	})
@@ -68,7 +68,7 @@ func Ends(ctx context.Context, r Runner, q keys.Queue, names []string) ([]Fate, 
 
 // readResult reads "end:µs:length:", the text of the error, which has that length, and the value. It
 // returns nil if the text isn't a result.
-func readResult(b []byte) *Result {
+func readResult(b []byte) *Ended {
 	parts := bytes.SplitN(b, []byte(":"), 4)
 	if len(parts) < 4 {
 		return nil
@@ -79,7 +79,7 @@ func readResult(b []byte) *Result {
 	if !isWord(parts[0]) || err != nil || bad != nil || int(n) > len(rest) {
 		return nil
 	}
-	return &Result{End: string(parts[0]), At: int64(at), Error: string(rest[:n]), Value: rest[n:]}
+	return &Ended{End: string(parts[0]), At: int64(at), Error: string(rest[:n]), Value: rest[n:]}
 }
 
 // An EndListener is notified when a task of a name ends. Its functions are called on the

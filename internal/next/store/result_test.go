@@ -16,7 +16,7 @@ import (
 
 func TestReadResult(t *testing.T) {
 	t.Parallel()
-	for text, want := range map[string]*Result{
+	for text, want := range map[string]*Ended{
 		"finished:17:0:":    {End: EndFinished, At: 17, Value: []byte{}},
 		"finished:17:0:a:b": {End: EndFinished, At: 17, Value: []byte("a:b")},
 		"failed:17:5:a:b:c": {End: EndFailed, At: 17, Error: "a:b:c", Value: []byte{}},
@@ -55,12 +55,12 @@ func TestEnds(t *testing.T) {
 	is.Equal(ends(), []Fate{{nil, time.Minute, -time.Millisecond}, {nil, -time.Millisecond, time.Minute}, {nil, -time.Millisecond, -time.Millisecond}})
 	remove("k:a")
 	first := ends()[0]
-	is.Equal(first.Result.End, EndRemoved)
-	is.True(time.Since(time.UnixMicro(first.Result.At)).Abs() < time.Minute)
+	is.Equal(first.Ended.End, EndRemoved)
+	is.True(time.Since(time.UnixMicro(first.Ended.At)).Abs() < time.Minute)
 	is.True(!first.Pending())
 	redistest.Do(t, conn, "HSET", keys.NextOf(q).Tasks(), "k:a", one.Append(nil))
 	remove("k:a")
-	is.True(ends()[0].Result.At > first.Result.At) // however fast that was
+	is.True(ends()[0].Ended.At > first.Ended.At) // however fast that was
 }
 
 // Listeners are notified once they are subscribed, for each message, and when the connection closes.
