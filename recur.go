@@ -1,7 +1,6 @@
 package worqr
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -105,8 +104,8 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 	case o.SkipLate != 0 && o.SkipLate < time.Millisecond:
 		return fmt.Errorf("%w: SkipLate %v is below a millisecond", ErrInvalid, o.SkipLate)
 	}
-	task := TaskSpec{Headers: o.Headers, Timeout: o.Timeout, MaxRetries: o.MaxRetries, KeepResult: o.KeepResult}
-	if err := cmp.Or(q.checkSize(payload), task.check()); err != nil {
+	task := TaskSpec{Payload: payload, Headers: o.Headers, Timeout: o.Timeout, MaxRetries: o.MaxRetries, KeepResult: o.KeepResult}
+	if err := task.check(q.peer.opts.MaxPayload); err != nil {
 		return err
 	}
 	if schedule == nil {

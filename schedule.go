@@ -146,10 +146,10 @@ func (e *OnceError) Error() string {
 
 func (e *OnceError) GoString() string { return e.Error() } // without the key, for logs
 
-// Validate returns the error with which Add would refuse the tasks without asking Redis.
-func (q *Queue) Validate(tasks ...TaskSpec) error {
-	_, err := q.prepare(tasks)
-	return q.wrap("validate", err)
+// Validate returns the error with which Add would refuse the task, without asking Redis. MaxPayload is
+// Options.MaxPayload of the peer that adds it. See also CheckName.
+func (t TaskSpec) Validate(maxPayload int) error {
+	return wrap("validate task", t.check(cmp.Or(maxPayload, DefaultMaxPayload)))
 }
 
 // prepare checks tasks, and returns what Redis stores of them.
@@ -163,7 +163,7 @@ func (q *Queue) prepare(tasks []TaskSpec) ([]store.Added, error) {
 	added := make([]store.Added, len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
-		err := cmp.Or(q.checkSize(t.Payload), t.check())
+		err := t.check(q.peer.opts.MaxPayload)
 		if err == nil && len(tasks) > 1 && (t.Key != "" || t.Unique || t.Once != "" || !t.At.IsZero()) {
 			err = fmt.Errorf("%w: a task with Key, At, Unique or Once needs a call of its own", ErrInvalid)
 		}
@@ -186,7 +186,10 @@ func tooMany(tasks int) error {
 }
 
 // check fails if a field is out of its limits, or can't be combined with another.
-func (t *TaskSpec) check() error {
+func (t *TaskSpec) check(maxPayload int) error {
+	if err := checkSize(t.Payload, maxPayload); err != nil {
+		return err
+	}
 	size := 0
 	for name, value := range t.Headers {
 		if name == "" {
@@ -244,6 +247,33 @@ func (t *TaskSpec) once() store.Once {
 		return store.Once{}
 	}
 	return store.Once{ID: t.Once, Window: cmp.Or(t.OnceFor, onceFor)}
+}
+
+// Forget shortens nonces, those of EnqueueOnce and of TaskSpec.Once: they end after the duration, from 0 to
+// MaxOnceFor, unless they end before. Use it once no call can be repeated any more. It asks in pages, and can be
+// partly done after an error; repeat it then. The Redis user needs the rule "Worker".
+func (q *Queue) Forget(ctx context.Context, after time.Duration, nonces ...string) error {
+	err := q.bad
+	if err == nil && (after < 0 || after > MaxOnceFor) {
+		err = fmt.Errorf("%w: a duration of %v isn't between 0 and 30 days", ErrInvalid, after)
+	}
+	for _, nonce := range nonces {
+		err = cmp.Or(err, checkNonce(nonce))
+	}
+	if err == nil {
+		err = store.ForgetOnce(ctx, q.peer.calls, q.keys, after, nonces)
+	}
+	return q.wrap("forget", err)
+}
+
+func checkNonce(nonce string) error {
+	switch {
+	case nonce == "":
+		return fmt.Errorf("%w: the nonce is empty", ErrInvalid)
+	case len(nonce) > MaxKeySize:
+		return tooLarge("the nonce has %d bytes; the limit is %d", len(nonce), MaxKeySize)
+	}
+	return nil
 }
 
 func checkKey(key string) error {

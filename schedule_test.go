@@ -152,7 +152,7 @@ func TestBadProperties(t *testing.T) {
 			c.task.Payload = payload
 			keyed, at := c.task, c.task
 			keyed.Key, at.At = "key", time.Now()
-			errs := []error{failure(q.Add(ctx, c.task)), failure(q.Add(ctx, keyed)), failure(q.Add(ctx, at)), q.Validate(c.task), failure(q.Add(ctx, worqr.TaskSpec{}, c.task))}
+			errs := []error{failure(q.Add(ctx, c.task)), failure(q.Add(ctx, keyed)), failure(q.Add(ctx, at)), c.task.Validate(0), failure(q.Add(ctx, worqr.TaskSpec{}, c.task))}
 			for _, err := range errs {
 				is.True(is_(err, c.want) && !strings.Contains(err.Error(), canary))
 			}
@@ -163,18 +163,20 @@ func TestBadProperties(t *testing.T) {
 		{KeepPayload: true}, {KeepCounts: true}, {Reschedule: worqr.RescheduleNever}, {Key: "k", Reschedule: -1},
 	} {
 		is.True(is_(failure(q.Add(t.Context(), bad)), worqr.ErrInvalid))
-		is.True(is_(q.Validate(bad), worqr.ErrInvalid))
+		is.True(is_(bad.Validate(0), worqr.ErrInvalid))
 	}
 	for _, alone := range []worqr.TaskSpec{{Key: "k"}, {At: time.Now()}, {Unique: true}, {Once: "o"}} {
-		is.NoErr(q.Validate(alone))
+		is.NoErr(alone.Validate(0))
 		err := failure(q.Add(t.Context(), worqr.TaskSpec{}, alone))
 		is.True(is_(err, worqr.ErrInvalid) && strings.Contains(err.Error(), "task 2 of 2"))
 	}
-	is.True(is_(q.Validate(worqr.TaskSpec{Payload: make([]byte, worqr.DefaultMaxPayload+1)}), worqr.ErrTooLarge))
+	large := worqr.TaskSpec{Payload: make([]byte, worqr.DefaultMaxPayload+1)}
+	is.True(is_(large.Validate(0), worqr.ErrTooLarge))
+	is.NoErr(large.Validate(worqr.MaxPayloadSize))
 	crowd := make([]worqr.TaskSpec, 2001)
-	is.True(is_(q.Validate(crowd...), worqr.ErrTooLarge))
+	is.True(is_(failure(q.Add(t.Context(), crowd...)), worqr.ErrTooLarge))
 	crowd[0].Timeout = -1 // no task is looked at, since there may be millions
-	is.True(is_(q.Validate(crowd...), worqr.ErrTooLarge))
+	is.True(is_(failure(q.Add(t.Context(), crowd...)), worqr.ErrTooLarge))
 	none, err := q.Add(t.Context())
 	is.True(none == nil && err == nil)
 	stats, err := q.Stats(t.Context())
@@ -207,4 +209,50 @@ func TestLimitsInDays(t *testing.T) {
 	}
 	_, err := worqr.Open("redis://localhost:6379", &worqr.Options{Lease: 366 * 24 * time.Hour})
 	is.True(err != nil && strings.Contains(err.Error(), "365 days"))
+}
+
+// Forget shortens nonces of both kinds, on several pages, and lengthens none.
+func TestForget(t *testing.T) {
+	is := parallel(t)
+	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
+	q, ctx := open(t, worqr.Options{Prefix: prefix}).Queue("q"), t.Context()
+	once := func(nonce string) bool { return sure(q.EnqueueOnce(ctx, nonce, []byte("x")))(t) }
+	nonces := numbers("n", 150)
+	for _, nonce := range nonces {
+		is.True(once(nonce))
+	}
+	added := worqr.TaskSpec{Once: nonces[0], OnceFor: time.Hour}
+	key := sure(q.Add(ctx, added))(t)
+	is.True(once("kept"))
+	left := func() (most int64) {
+		for _, key := range redistest.Keys(t, conn, prefix) {
+			if strings.Contains(key, ":once:") && !strings.HasSuffix(key, "kept") {
+				most = max(most, redistest.Do(t, conn, "PTTL", key).(int64))
+			}
+		}
+		return most
+	}
+	is.True(left() > 50*60_000)
+	is.NoErr(q.Forget(ctx, time.Minute, append(nonces, "unknown")...))
+	is.True(left() <= 60_000)
+	is.NoErr(q.Forget(ctx, time.Hour, nonces...)) // they end before
+	is.True(left() <= 60_000)
+	is.Equal(sure(q.Add(ctx, added))(t), key)
+	is.NoErr(q.Forget(ctx, 0, nonces...))
+	is.True(once(nonces[149]) && sure(q.Add(ctx, added))(t)[0] != key[0] && !once("kept"))
+	is.NoErr(q.Forget(ctx, 0))
+
+	for _, err := range []error{q.Forget(ctx, -1, "n"), q.Forget(ctx, worqr.MaxOnceFor+1, "n"), q.Forget(ctx, 0, ""),
+		q.Forget(ctx, 0, "n", strings.Repeat("n", worqr.MaxKeySize+1))} {
+		is.True(is_(err, worqr.ErrInvalid))
+	}
+}
+
+// CheckName agrees with the methods of a queue.
+func TestCheckName(t *testing.T) {
+	is := parallel(t)
+	is.NoErr(worqr.CheckName("emails"))
+	for _, bad := range []string{"", "a b", "{a}", strings.Repeat("q", 256)} {
+		is.True(is_(worqr.CheckName(bad), worqr.ErrBadName))
+	}
 }

@@ -197,11 +197,8 @@ func (q *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 // EnqueueOnce is Enqueue, safe to repeat: within ten minutes, only the first call with the nonce, 1
 // to MaxKeySize bytes, enqueues and returns true.
 func (q *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
-	switch {
-	case nonce == "":
-		return false, q.wrap("enqueue once", fmt.Errorf("%w: the nonce is empty", ErrInvalid))
-	case len(nonce) > MaxKeySize:
-		return false, q.wrap("enqueue once", tooLarge("the nonce has %d bytes; the limit is %d", len(nonce), MaxKeySize))
+	if err := checkNonce(nonce); err != nil {
+		return false, q.wrap("enqueue once", err)
 	}
 	began := time.Now()
 	if err = q.checkPayloads(payloads); err == nil {
@@ -230,7 +227,7 @@ func (q *Queue) checkPayloads(payloads [][]byte) error {
 	}
 	size := 0
 	for i, p := range payloads {
-		if err := q.checkSize(p); err != nil && len(payloads) > 1 {
+		if err := checkSize(p, q.peer.opts.MaxPayload); err != nil && len(payloads) > 1 {
 			return fmt.Errorf("payload %d of %d: %w", i+1, len(payloads), err)
 		} else if err != nil {
 			return err
@@ -243,8 +240,8 @@ func (q *Queue) checkPayloads(payloads [][]byte) error {
 	return nil
 }
 
-func (q *Queue) checkSize(payload []byte) error {
-	if most := q.peer.opts.MaxPayload; len(payload) > most {
+func checkSize(payload []byte, most int) error {
+	if len(payload) > most {
 		return tooLarge("the payload has %d bytes; the limit is %d; raise Options.MaxPayload, or store the data elsewhere and enqueue a reference to it", len(payload), most)
 	}
 	return nil

@@ -354,10 +354,18 @@ type Queue struct {
 // braces, spaces or control bytes; otherwise methods fail with ErrBadName.
 func (p *Peer) Queue(name string) *Queue {
 	q := &Queue{peer: p, name: name, id: name, keys: p.space.Queue(name), bad: p.bad}
-	if err := store.CheckName(name); err != nil && q.bad == nil {
-		q.bad = badName("queue", name, err)
-	}
+	q.bad = cmp.Or(q.bad, checkName(name))
 	return q
+}
+
+// CheckName fails with ErrBadName if no queue can have the name.
+func CheckName(name string) error { return wrap("check name", checkName(name)) }
+
+func checkName(name string) error {
+	if err := store.CheckName(name); err != nil {
+		return badName("queue", name, err)
+	}
+	return nil
 }
 
 // badName returns the error for a name that isn't allowed.
