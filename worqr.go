@@ -91,6 +91,7 @@ var (
 	ErrProtocol       = errors.New("worqr: incompatible protocol")  // other versions are running
 	ErrUnreachable    = errors.New("worqr: Redis can't be reached") // returned by Ping
 	ErrDenied         = errors.New("worqr: permission denied")      // to the Redis user; see docs/security.md
+	ErrLogin          = errors.New("worqr: login refused")          // the user or the password is wrong
 	// ErrNoResult: the key is unknown, or its task's result isn't kept or has expired.
 	ErrNoResult = await.ErrNoResult
 	ErrNotEnded = errors.New("worqr: the task hasn't ended") // a task waits or runs under the key
@@ -435,6 +436,8 @@ func public(err error) error {
 		return fmt.Errorf("%w: %w", errFull, err)
 	case store.IsDenied(err) && !errors.Is(err, ErrDenied):
 		return fmt.Errorf("%w: %w", ErrDenied, err)
+	case store.IsBadLogin(err) && !errors.Is(err, ErrLogin):
+		return fmt.Errorf("%w: %w", ErrLogin, err)
 	case errors.Is(err, store.ErrClosed) && !errors.Is(err, ErrShutdown):
 		return fmt.Errorf("%w: %w", ErrShutdown, err)
 	}

@@ -66,13 +66,13 @@ func rank(level string) int { return slices.Index([]string{"error", "warning", "
 func away(s *snapshot) banner {
 	b := banner{Level: "error", Kind: "redis", Title: "Redis can't be reached", Link: link("server"), Label: "Server"}
 	text := stopped(s.err.Error())
-	switch upper := strings.ToUpper(text); {
+	switch {
 	case errors.Is(s.err, worqr.ErrShutdown):
 		b.Title = "This process is shutting down"
-	case strings.Contains(upper, "WRONGPASS") || strings.Contains(upper, "NOAUTH") || strings.Contains(upper, "INVALID PASSWORD"):
+	case errors.Is(s.err, worqr.ErrLogin):
 		b.Title = "Redis refuses the login"
 		text += " Check the user and the password that this process uses."
-	case errors.Is(s.err, worqr.ErrDenied) || strings.Contains(upper, "NOPERM"):
+	case errors.Is(s.err, worqr.ErrDenied):
 		b.Title = "Redis denies a permission"
 		text += " docs/security.md has the rules."
 	default:

@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/inspect"
-	"github.com/worqr/worqr/internal/causes"
 )
 
 // A filter picks failed tasks.
@@ -76,11 +75,11 @@ func (f *filter) headed(t *inspect.FailedTask) bool {
 	return f.header == "" || ok && (f.value == "" || f.value == value)
 }
 
-// alike returns an error without the parts that differ between errors with the same cause.
-func alike(err string) string { return line(causes.Of(err), 140) }
+// alike returns the error of a task without the parts that differ between errors with the same cause.
+func alike(t *inspect.FailedTask) string { return line(t.Cause(), 140) }
 
 // groupOf returns the id of a task's group: the same kind, and errors with the same cause.
 func groupOf(t *inspect.FailedTask) string {
-	sum := sha256.Sum256([]byte(string(t.Kind) + "\x00" + alike(t.Error)))
+	sum := sha256.Sum256([]byte(string(t.Kind) + "\x00" + alike(t)))
 	return hex.EncodeToString(sum[:6])
 }

@@ -208,7 +208,7 @@ func (s *search) note(d *dashboard, queue string, t *inspect.FailedTask, picked 
 		s.others++
 		return
 	case g == nil:
-		g = &group{ID: id, Kind: string(t.Kind), Reason: cmp.Or(alike(t.Error), "(no text)"), First: t.FailedAt, Last: t.FailedAt}
+		g = &group{ID: id, Kind: string(t.Kind), Reason: cmp.Or(alike(t), "(no text)"), First: t.FailedAt, Last: t.FailedAt}
 		s.groups[id] = g
 	}
 	g.Count++

@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"time"
 
+	"github.com/worqr/worqr/internal/causes"
 	"github.com/worqr/worqr/internal/logs"
 )
 
@@ -117,6 +118,10 @@ func (t RunningTask) LogValue() slog.Value {
 		slog.String("attempt_id", t.AttemptID), slog.String("worker", t.WorkerID), slog.Int("bytes", len(t.Payload)),
 		slog.Int64("token", t.Token), slog.String("since", t.StartedAt.Format(time.RFC3339Nano)))
 }
+
+// Cause returns the first line of Error without what differs between errors with the same cause: ids, numbers,
+// addresses, times and quoted text. Use it to group failed tasks.
+func (t FailedTask) Cause() string { return causes.Of(t.Error) }
 
 func (t FailedTask) Format(s fmt.State, _ rune) { logs.Show(s, "failed task", t) }
 

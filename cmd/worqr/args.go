@@ -11,7 +11,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
-	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr"
 )
 
 // asGiven reads text byte for byte: payloads and keys may be any bytes. The parser's own mapper converts them to
@@ -52,7 +52,11 @@ type prefixName string
 // Validate is called by kong. Its error doesn't repeat the value, which may be something else by mistake, such
 // as a URL.
 func (p prefixName) Validate() error {
-	if p == "" || keys.CheckPrefix(string(p)) != nil {
+	peer, err := worqr.Open("redis://localhost", &worqr.Options{Prefix: string(p)}) // does no I/O
+	if err == nil {
+		err = peer.Close()
+	}
+	if p == "" || err != nil {
 		return usage("the value of --prefix is not valid: a prefix has 1 to 255 bytes, no braces, spaces or control bytes, doesn't end in :failed, and doesn't contain :worker")
 	}
 	return nil
@@ -116,7 +120,7 @@ func (q *queueName) Decode(ctx *kong.DecodeContext) error {
 		return usage("expected \"<queue>\", the name of a queue")
 	case strings.Contains(text, "://"):
 		return usage("expected the name of a queue, not a URL; set REDIS_URL or --redis")
-	case keys.CheckName(text) != nil:
+	case worqr.CheckName(text) != nil:
 		return usage("not a valid queue name: use 1 to 255 bytes of UTF-8 without braces, spaces or control bytes")
 	}
 	return nil

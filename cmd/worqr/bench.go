@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/words"
+	"github.com/worqr/worqr/cmd/worqr/internal/words"
 )
 
 type benchCommand struct {

@@ -13,7 +13,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/words"
+	"github.com/worqr/worqr/cmd/worqr/internal/words"
 )
 
 type demoCommand struct {
@@ -256,7 +256,7 @@ func (d *demo) hear(c *child, r report) {
 		d.sayLocked("%s fails on %s: %s; retry in %v", r.Key, c.name(), r.Error, r.Pause.Round(time.Millisecond))
 	case reportReturned:
 		d.returned += r.Tasks
-		d.sayLocked("%s returns %s to the front of the queue", c.name(), words.Several(r.Tasks, "task"))
+		d.sayLocked("%s returns %s to the front of the queue", c.name(), words.Counted(r.Tasks, "task"))
 	}
 }
 
@@ -284,7 +284,7 @@ func (d *demo) kill(ctx context.Context, number int) error {
 			held++
 		}
 	}
-	d.say("%s is killed while it holds %s", c.name(), words.Several(held, "task"))
+	d.say("%s is killed while it holds %s", c.name(), words.Counted(held, "task"))
 	return nil
 }
 

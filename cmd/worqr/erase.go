@@ -2,16 +2,26 @@ package main
 
 import (
 	"context"
+	"fmt"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/topology"
 )
 
 // erase removes every key of a fleet. The library has no call for that, since it needs the keys that an idle queue
 // leaves, such as the token counter. If there are no keys, it only checks that the user may remove them.
-func erase(ctx context.Context, url, prefix string) error {
+func erase(ctx context.Context, url, prefix string) (err error) {
+	defer func() {
+		switch {
+		case redisconn.Denied(err):
+			err = fmt.Errorf("%w: %w", worqr.ErrDenied, err)
+		case redisconn.BadLogin(err):
+			err = fmt.Errorf("%w: %w", worqr.ErrLogin, err)
+		}
+	}()
 	place, err := topology.Open(url, topology.Options{})
 	if err != nil {
 		return err

@@ -7,7 +7,6 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
-	"github.com/worqr/worqr/internal/redisconn"
 )
 
 // An eventRow is an event.
@@ -63,7 +62,7 @@ func (c *watchCommand) Run(ctx context.Context, con *console) error {
 		switch {
 		case ctx.Err() != nil:
 			return nil
-		case errors.Is(err, worqr.ErrInvalid), (errors.Is(err, worqr.ErrDenied) || redisconn.BadLogin(err)) && !synced:
+		case errors.Is(err, worqr.ErrInvalid), (errors.Is(err, worqr.ErrDenied) || errors.Is(err, worqr.ErrLogin)) && !synced:
 			return err
 		case err != nil:
 			con.say("%v", err)

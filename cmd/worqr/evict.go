@@ -6,7 +6,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/worqr/worqr/internal/words"
+	"github.com/worqr/worqr/cmd/worqr/internal/words"
 )
 
 type failWorkerCommand struct {

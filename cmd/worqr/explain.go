@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/cmd/worqr/internal/words"
 	"github.com/worqr/worqr/inspect"
-	"github.com/worqr/worqr/internal/words"
 )
 
 type explainCommand struct {
@@ -110,7 +110,7 @@ func (c *explainCommand) Run(ctx context.Context, con *console) error {
 	fixes := c.fixesOf(e)
 	err = c.tell(con.out, explanationRowOf(e, fixes), "%s", c.text(e, fixes))
 	if err == nil && len(e.Copies) == 0 && e.NotSearched > 0 {
-		return fmt.Errorf("not found in the first 100,000 tasks; %s searched", words.Tasks(e.NotSearched, "wasn't", "weren't"))
+		return fmt.Errorf("not found in the first 100,000 tasks; not searched: %s", words.Counted(e.NotSearched, "task"))
 	}
 	return toldIf(len(e.Copies) == 0 && e.Recurs == nil, err)
 }

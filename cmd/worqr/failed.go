@@ -10,9 +10,8 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/cmd/worqr/internal/words"
 	"github.com/worqr/worqr/inspect"
-	"github.com/worqr/worqr/internal/causes"
-	"github.com/worqr/worqr/internal/words"
 )
 
 // A failedRow is a failed task.
@@ -126,7 +125,7 @@ func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, 
 		if err != nil {
 			return err
 		}
-		g := groupRow{Kind: blob(t.Kind), Error: blob(cmp.Or(causes.Of(t.Error), "(no text)"))}
+		g := groupRow{Kind: blob(t.Kind), Error: blob(cmp.Or(t.Cause(), "(no text)"))}
 		_, known := counts[g]
 		switch {
 		case !known && len(counts) >= mostGroups:

@@ -21,7 +21,6 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/redisconn"
 )
 
 type versionCommand struct{ form }
@@ -53,7 +52,7 @@ func (n nothing) Error() string { return string(n) }
 
 // advice returns what to do about an error that doesn't have advice itself.
 func advice(err error) string {
-	if redisconn.BadLogin(err) {
+	if errors.Is(err, worqr.ErrLogin) {
 		return "\nRedis refuses the login: check the user and the password of REDIS_URL or --redis"
 	}
 	return grant(err)
@@ -62,7 +61,7 @@ func advice(err error) string {
 // grant returns advice to grant the rule of a worker, if Redis denies a permission and the error
 // doesn't name a rule yet: a check needs another one.
 func grant(err error) string {
-	if (errors.Is(err, worqr.ErrDenied) || redisconn.Denied(err)) && !strings.Contains(err.Error(), "docs/security.md") {
+	if errors.Is(err, worqr.ErrDenied) && !strings.Contains(err.Error(), "docs/security.md") {
 		return "; grant it the rule \"Worker\" in docs/security.md"
 	}
 	return ""

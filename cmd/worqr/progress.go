@@ -5,7 +5,7 @@ import (
 	"io"
 	"time"
 
-	"github.com/worqr/worqr/internal/words"
+	"github.com/worqr/worqr/cmd/worqr/internal/words"
 )
 
 // A progress shows the progress of a long command on a terminal.

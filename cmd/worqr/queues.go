@@ -10,7 +10,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
-	"github.com/worqr/worqr/internal/words"
+	"github.com/worqr/worqr/cmd/worqr/internal/words"
 )
 
 // A queueRow has the counts of one queue.
@@ -186,7 +186,7 @@ func (t *target) forEach(ctx context.Context, con *console, form form, all queue
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	switch {
 	case ctx.Err() != nil && len(errs) > 0:
-		return &partly{fmt.Sprintf("%d of %s changed", changed, words.Several(len(all), "queue")), errors.Join(errs...)}
+		return &partly{fmt.Sprintf("%d of %s changed", changed, words.Counted(len(all), "queue")), errors.Join(errs...)}
 	case len(errs) > 1:
 		return fmt.Errorf("%d of %d queues failed: %w", len(errs), len(all), errors.Join(errs...))
 	case len(errs) == 0 && absent:

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/words"
+	"github.com/worqr/worqr/cmd/worqr/internal/words"
 )
 
 // A resultRow is how a task ended.

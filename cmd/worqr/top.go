@@ -3,11 +3,10 @@ package main
 import (
 	"context"
 	"errors"
-	"net/url"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
-	"github.com/worqr/worqr/internal/redisconn"
 )
 
 type topCommand struct {
@@ -34,12 +33,8 @@ func (c *topCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	where, err := addressOf(c.Redis)
-	if err != nil {
-		return err
-	}
 	return top.Run(ctx, &shown{f}, top.Options{
-		Every: c.Every, Where: printable(where), ReadOnly: c.ReadOnly, Show: brief[string], In: con.in, Out: con.out,
+		Every: c.Every, Where: printable(addressOf(c.Redis)), ReadOnly: c.ReadOnly, Show: brief[string], In: con.in, Out: con.out,
 	})
 }
 
@@ -77,17 +72,9 @@ func (s *shown) Requeue(ctx context.Context, queue string) (int, error) {
 	return s.Queue(queue).RequeueAllFailed(ctx)
 }
 
-// addressOf returns the address in a URL, without the user: a name alone is a password.
-func addressOf(given string) (string, error) {
-	if u, err := redisconn.ParseURL(given); err == nil && u.Kind != redisconn.Single {
-		return u.Address(), nil // parsing it as the URL of one host fails
-	}
-	u, err := url.Parse(given)
-	switch {
-	case err != nil:
-		return "", errors.New("the URL of Redis can't be parsed") // the error would show a password
-	case u.Scheme == "unix":
-		return "unix://" + u.EscapedPath(), nil
-	}
-	return u.Scheme + "://" + u.Host, nil
+// addressOf returns a URL without the login and the options.
+func addressOf(given string) string {
+	scheme, rest, _ := strings.Cut(given, "://")
+	rest, _, _ = strings.Cut(rest, "?")
+	return scheme + "://" + rest[strings.LastIndex(rest, "@")+1:]
 }

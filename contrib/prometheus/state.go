@@ -13,7 +13,6 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/reading"
-	"github.com/worqr/worqr/internal/redisconn"
 )
 
 // A figure is a metric whose value is read from something.
@@ -78,7 +77,7 @@ var denied = prometheus.NewDesc("worqr_denied", "1 while Redis refuses the login
 
 // refused reports whether Redis denied access: its login is wrong, or its user lacks a permission.
 func refused(err error) bool {
-	return errors.Is(err, worqr.ErrDenied) || redisconn.BadLogin(err)
+	return errors.Is(err, worqr.ErrDenied) || errors.Is(err, worqr.ErrLogin)
 }
 
 func (m *Metrics) collectQueues(p *worqr.Peer, to chan<- prometheus.Metric) {

@@ -91,6 +91,9 @@ func IsFull(err error) bool { return redisconn.Full(err) }
 // IsDenied reports whether Redis denied the user a permission.
 func IsDenied(err error) bool { return redisconn.Denied(err) }
 
+// IsBadLogin reports whether Redis refuses the user or the password.
+func IsBadLogin(err error) bool { return redisconn.BadLogin(err) }
+
 // DeniedCommand reports whether Redis denied the user a permission, and for which command, if the
 // error names it.
 func DeniedCommand(err error) (command string, denied bool) {

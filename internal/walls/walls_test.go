@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -26,8 +27,8 @@ const module = "github.com/worqr/worqr"
 // down: no package depends on one above it.
 var below = map[string][]string{
 	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/jsontext", "internal/logs", "internal/inbox", "internal/program", "internal/recur", "internal/store", "internal/tracing", "internal/words", "inspect", "worqrtrace"},
-	"dash":                 {"", "inspect", "internal/causes", "internal/reading", "internal/words"},
-	"inspect":              {"internal/logs", "internal/words"},
+	"dash":                 {"", "inspect", "internal/reading", "internal/words"},
+	"inspect":              {"internal/causes", "internal/logs", "internal/words"},
 	"spread":               {"", "inspect"},
 	"worqrtrace":           {"inspect", "internal/logs"},
 	"internal/await":       {"internal/store"},
@@ -133,6 +134,45 @@ func TestImports(t *testing.T) {
 				t.Errorf("%s imports %s, which is not below it", at(i), of)
 			}
 		}
+	}
+}
+
+// reaching lists the files of what other modules ship that import internal packages of this one.
+// docs/architecture.md has the reasons.
+var reaching = map[string][]string{
+	"cmd/worqr/erase.go":          {"internal/redisconn", "internal/topology"},
+	"cmd/worqr/fleet.go":          {"internal/reading"},
+	"cmd/worqr/unread.go":         {"internal/reading"},
+	"contrib/prometheus/state.go": {"internal/reading"},
+	"worqrtest/redis.go":          {"internal/store"},
+}
+
+// What other modules ship uses the public API.
+func TestShippedModules(t *testing.T) {
+	t.Parallel()
+	found := map[string][]string{}
+	for _, dir := range []string{"cmd", "contrib", "worqrtest"} {
+		err := fs.WalkDir(os.DirFS("../.."), dir, func(name string, _ fs.DirEntry, err error) error {
+			if err != nil || !strings.HasSuffix(name, ".go") || strings.HasSuffix(name, "_test.go") {
+				return err
+			}
+			f, err := parser.ParseFile(fset, path.Join("../..", name), nil, parser.ImportsOnly)
+			if err != nil {
+				return err
+			}
+			for _, i := range f.Imports {
+				if of, ours := strings.CutPrefix(strings.Trim(i.Path.Value, `"`), module+"/internal/"); ours {
+					found[name] = append(found[name], "internal/"+of)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !reflect.DeepEqual(found, reaching) {
+		t.Errorf("these files import internal packages: %v; want %v", found, reaching)
 	}
 }
 
