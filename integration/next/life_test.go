@@ -327,6 +327,8 @@ func TestStartWrongTypes(t *testing.T) {
 	play(t, []scenario{
 		{"numbers", steps("join round=0", "1", "LPUSH queues a", "1", "HSET state token x", "1", "start wanted=1",
 			"!WRONGTYPE", "LLEN queues", "1")},
+		{"what the worker runs: not even its suspicion changes", steps("join round=0", "1", "SET working:w x", "OK",
+			"ZADD suspects 5 w", "1", "start wanted=1", "!WRONGTYPE", "ZSCORE suspects w", "5")},
 		{"the list and hints", steps("join round=0", "1", "SET queues x", "OK", "SET idle x", "OK", "HSET tasks k:a A",
 			"1", "ZADD ready 1 k:a", "1",
 			"start wanted=2", "1 [[k:a A 0 0 '']] 1 0 0 -1 now")},

@@ -37,8 +37,8 @@ if more_than_list then
   counting = size.crashes > 0
 end
 
-redis.call('ZREM', q.suspects, worker) -- as first_write
-redis.call('ZREM', working, '') -- fails if its type is wrong
+redis.call('ZREM', working, '') -- as first_write, and fails if its type is wrong
+redis.call('ZREM', q.suspects, worker)
 redis.call('ZADD', q.workers, deadline_after(lease), worker)
 
 -- What the worker gets to know of a task.
@@ -214,7 +214,8 @@ end
 local page, at, handled = {}, 1, {}
 local function next_ready()
   if at > #page then
-    page = redis.call('ZRANGE', q.ready, #handled, #handled + math.min(most, 100) - 1, 'WITHSCORES')
+    local last = #handled + math.max(math.min(most, 100), 1) - 1 -- also if none is wanted: -1 would be all of them
+    page = redis.call('ZRANGE', q.ready, #handled, last, 'WITHSCORES')
     at = 1
   end
   local name, place = page[at], tonumber(page[at + 1])
