@@ -59,7 +59,8 @@ type queue struct {
 	conn redis.Conn
 	ear  *redis.PubSubConn
 	url  string
-	name string // "{q1}"
+	name string                     // "{q1}"
+	edit func(source string) string // changes scripts before they run; nil: as they are
 }
 
 var queues atomic.Int64
@@ -157,6 +158,9 @@ func (q *queue) run(name string, words []string) (any, error) {
 	name, onFailed := strings.CutPrefix(name, "failed.")
 	of := map[bool]string{true: "failed."}[onFailed]
 	source := q.source(name)
+	if q.edit != nil {
+		source = q.edit(source)
+	}
 	if name == "enqueue" {
 		return q.enqueue(source, words)
 	}
@@ -259,7 +263,9 @@ var times = regexp.MustCompile(`\b1\d{12}(\d{3})?\b`) // in ms, or µs
 // show writes an answer as text: lists in brackets, nil as -, an error as its first word.
 func (q *queue) show(reply any, err error) string {
 	if err != nil {
-		q.Logf("%v", err)
+		if q.edit == nil {
+			q.Logf("%v", err)
+		}
 		return "!" + strings.Fields(err.Error())[0]
 	}
 	text := fmt.Sprint(reply)

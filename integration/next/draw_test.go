@@ -1,0 +1,305 @@
+package next_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+
+	"github.com/worqr/worqr/integration/next/spec"
+)
+
+// A drawing draws calls that suit what Redis holds, and some that don't.
+type drawing struct {
+	*rand.Rand
+	*bench
+	hostile  bool
+	now      int64
+	inFailed bool // the call is on the failed queue
+}
+
+var (
+	workers  = []string{"a", "b", "c"}
+	payloads = []string{"x", "y", "x"}
+	names    = []string{"k:a", "k:b", "u:" + spec.Digest("x")}
+)
+
+// member draws a worker, mostly one that is a member.
+func (d *drawing) member() string {
+	if all := d.of().Workers; len(all) > 0 && d.IntN(8) > 0 {
+		return all[d.IntN(len(all))].Name
+	}
+	return one(d, workers...)
+}
+
+func one[T any](d *drawing, all ...T) T { return all[d.IntN(len(all))] }
+
+func (d *drawing) of() *spec.Queue {
+	if d.inFailed {
+		return d.held.Failed
+	}
+	return &d.held
+}
+
+func (d *drawing) call(of func(q *spec.Queue) (any, error), format string, args ...any) drawn {
+	words := fmt.Sprintf(format, args...)
+	if d.inFailed {
+		words = "failed." + words
+	}
+	return drawn{d.now, words, of}
+}
+
+const began = 1_000_000_000_000
+
+// draw draws a call.
+func (d *drawing) draw() drawn {
+	d.inFailed = d.IntN(5) == 0
+	d.now = max(d.now, began) + int64(one(d, 0, 1, 10, 1000, 2000, -1500))
+	if d.hostile && d.IntN(12) == 0 {
+		return d.disturb()
+	}
+	switch d.IntN(20) {
+	case 0, 1, 2:
+		return d.join()
+	case 3, 4, 5, 6:
+		return d.start()
+	case 7, 8, 9, 10:
+		return d.finish()
+	case 11:
+		worker, lease, judge := d.member(), one(d, int64(3000), 3000, 0, 9000), d.IntN(2)
+		return d.call(func(q *spec.Queue) (any, error) {
+			p, err := q.Heartbeat(worker, lease, judge == 1)
+			return []any{p.Deadline, p.Now, p.Held, p.More, p.Rank, p.Idle, list(p.Stops), p.Asks}, err
+		}, "heartbeat worker=%s lease=%d judge=%d", worker, lease, judge)
+	case 12:
+		return d.leave()
+	case 13, 14:
+		return d.evict()
+	case 15:
+		return d.cancel()
+	case 16:
+		return d.stop()
+	case 17:
+		name, how := one(d, names...), one(d, "removed", "canceled")
+		return d.call(func(q *spec.Queue) (any, error) {
+			removed, marked, err := q.Remove(name, how)
+			return []any{bit(removed), marked}, err
+		}, "remove name=%s how=%s", name, how)
+	default:
+		return d.prepare()
+	}
+}
+
+func bit(b bool) int {
+	if b {
+		return 1
+	}
+	return 0
+}
+
+func list[T any](all []T) []any {
+	out := []any{}
+	for _, v := range all {
+		out = append(out, v)
+	}
+	return out
+}
+
+func (d *drawing) round(worker string) int64 {
+	v, _ := d.of().Rounds.Get(worker)
+	var n int64
+	fmt.Sscan(v, &n)
+	return n
+}
+
+func (d *drawing) join() drawn {
+	worker, lease := one(d, workers...), one(d, int64(3000), 3000, 3000, 0)
+	round, asked := d.round(worker)+int64(one(d, 1, 1, 1, 0)), d.of().Number("token")+int64(one(d, 0, 0, 0, -1))
+	return d.call(func(q *spec.Queue) (any, error) {
+		n, err := q.Join(worker, lease, asked, round)
+		return n, err
+	}, "join worker=%s lease=%d asked=%d round=%d", worker, lease, asked, round)
+}
+
+func (d *drawing) leave() drawn {
+	worker := one(d, workers...)
+	round := d.round(worker) + int64(one(d, 0, 0, -1))
+	return d.call(func(q *spec.Queue) (any, error) {
+		n, more, err := q.Leave(worker, round)
+		return []any{n, bit(more)}, err
+	}, "leave worker=%s round=%d", worker, round)
+}
+
+func (d *drawing) evict() drawn {
+	target, judge := one(d, "", "", "", one(d, workers...)), d.now+int64(one(d, 0, 900, 2500, -5))
+	return d.call(func(q *spec.Queue) (any, error) {
+		l, err := q.Evict(target, judge, 1000)
+		dead := []any{}
+		for _, m := range l.Evicted {
+			dead = append(dead, m.Name, m.Score)
+		}
+		return []any{dead, l.Returned, l.Wait}, err
+	}, "evict target=%s judge=%d", target, judge)
+}
+
+func (d *drawing) start() drawn {
+	worker := d.member()
+	r := spec.Start{Worker: worker, Round: d.round(worker) + int64(one(d, 1, 1, 1, 1, 0, -1)), Stamp: 9, Lease: one(d, int64(3000), 3000, 0),
+		Wanted: d.IntN(5), Idle: d.IntN(4) > 0, Solo: d.IntN(2) == 0, MaxCrashes: one(d, int64(0), 1, 2, 3)}
+	r.Ahead = d.IntN(r.Wanted + 1)
+	return d.call(func(q *spec.Queue) (any, error) {
+		a, err := q.Start(r)
+		tasks := []any{}
+		for _, t := range a.Tasks {
+			switch {
+			case t.Over:
+				tasks = append(tasks, nil)
+			case t.Name != "":
+				tasks = append(tasks, []any{t.Name, t.Record, t.Retries, t.Crashes, t.Error})
+			case t.Crashes > 0:
+				tasks = append(tasks, []any{t.Record, t.Crashes})
+			default:
+				tasks = append(tasks, t.Record)
+			}
+		}
+		return []any{a.First, tasks, a.Last, a.Before, a.More, a.Due, a.Now}, err
+	}, "start worker=%s round=%d lease=%d wanted=%d ahead=%d idle=%d solo=%d max-crashes=%d", worker, r.Round, r.Lease, r.Wanted, r.Ahead,
+		bit(r.Idle), bit(r.Solo), r.MaxCrashes)
+}
+
+func (d *drawing) finish() drawn {
+	worker, most := d.member(), one(d, 0, 2, 1000)
+	held, _ := d.of().Working.Get(worker)
+	var plain, others []spec.End
+	for _, m := range held {
+		item, _ := d.of().Process.Get(m.Name)
+		e := spec.End{Attempt: m.Name, Token: max(m.Score, -m.Score) + int64(one(d, 0, 0, 0, 0, 0, 0, 1))}
+		named := strings.HasSuffix(m.Name, "n")
+		switch {
+		case d.IntN(3) == 0 || named && item == "":
+		case !named && d.IntN(3) == 0:
+			plain = append(plain, e)
+		default:
+			if e.Identity = item; !named {
+				e.Identity = "d:" + spec.Digest(item)
+			}
+			e.Verb, e.Delay = one(d, "done", "drop", "stop", "retry", "snooze", "fail"), one(d, int64(0), 500, 60000)
+			e.Text = map[string]string{"done": "res", "drop": "late", "retry": "why", "fail": "failed:why:not"}[e.Verb]
+			others = append(others, e)
+		}
+	}
+	words := fmt.Sprintf("finish worker=%s max-failed=%d plain=%d", worker, most, len(plain))
+	for _, e := range plain {
+		words += fmt.Sprintf(" %s %d", e.Attempt, e.Token)
+	}
+	for _, e := range others {
+		words += fmt.Sprintf(" %s %d %s %s %d %s", e.Attempt, e.Token, e.Identity, e.Verb, e.Delay, quoted(e.Text))
+	}
+	ends := append(plain, others...)
+	return d.call(func(q *spec.Queue) (any, error) {
+		became, dropped, err := q.Finish(worker, most, ends)
+		odd := []any{}
+		for i, word := range became { // those that are plain first, then from the last to the first
+			if i < len(plain) && word != spec.OK {
+				odd = append(odd, i+1, word)
+			}
+		}
+		for i := len(became) - 1; i >= len(plain); i-- {
+			if became[i] != spec.OK {
+				odd = append(odd, i+1, became[i])
+			}
+		}
+		return []any{odd, dropped}, err
+	}, "%s", words)
+}
+
+func quoted(text string) string {
+	if text == "" {
+		return "''"
+	}
+	return text
+}
+
+func (d *drawing) cancel() drawn {
+	payload := one(d, payloads...)
+	after := one(d, "", "", "", fmt.Sprintf("r:%s:%d", spec.Digest(payload), d.IntN(9)))
+	return d.call(func(q *spec.Queue) (any, error) {
+		p, err := q.Cancel(payload, after)
+		var next any
+		if !p.Last {
+			next = p.After
+		}
+		return []any{p.Removed, next, p.Token, list(p.Workers)}, err
+	}, "cancel payload=%s after=%s", payload, after)
+}
+
+func (d *drawing) stop() drawn {
+	payload, worker := one(d, payloads...), d.member()
+	token := d.of().Number("token") - int64(d.IntN(3))
+	after := int64(d.IntN(int(max(token, 0)) + 1))
+	return d.call(func(q *spec.Queue) (any, error) {
+		upTo, found, err := q.Stop(payload, token, worker, after)
+		return []any{upTo, list(found)}, err
+	}, "stop payload=%s token=%d worker=%s after=%d", payload, token, worker, after)
+}
+
+// prepare draws a call that has no specification.
+func (d *drawing) prepare() drawn {
+	at := int64(0)
+	if d.IntN(2) == 0 {
+		at = d.now + int64(one(d, 500, 60000, -1))
+	}
+	switch d.IntN(8) {
+	case 0, 1:
+		return d.call(nil, "enqueue %s %s %s", one(d, payloads...), one(d, payloads...), one(d, payloads...))
+	case 2, 3, 4:
+		record := fmt.Sprintf("0:%d:0:%d:0:2:m1%s", at, one(d, 0, 9000), one(d, payloads...))
+		return d.call(nil, "add %s %d %s %d %d '' 0 %s", one(d, names...), at, one(d, "always", "never", "later", "earlier", "unique"), d.IntN(2),
+			d.IntN(2), record)
+	case 5:
+		if failed := d.held.Failed.Tasks; len(failed) > 0 {
+			d.inFailed = false
+			return d.call(nil, "requeue %s", failed[d.IntN(len(failed))].Name)
+		}
+	case 6:
+		return d.call(nil, "pause who=%s", one(d, "me", "", ""))
+	}
+	if d.IntN(3) == 0 {
+		return d.call(nil, "delete first=%d", d.IntN(2))
+	}
+	return d.schedule()
+}
+
+// schedule draws what recur would do: it asserts a schedule, or doesn't anymore.
+func (d *drawing) schedule() drawn {
+	if d.inFailed = false; d.IntN(2) == 0 {
+		return d.call(nil, "ZADD recurring %d k:a", d.now+int64(one(d, -5, 5000)))
+	}
+	return d.call(nil, "HSET recurrence k:a %d~%d~%d|0:0:0:0:0:1:mR", d.now-5, d.now+700, d.now+90000)
+}
+
+// disturb draws what another program might do.
+func (d *drawing) disturb() drawn {
+	prefix := ""
+	if d.inFailed {
+		prefix = "failed."
+	}
+	d.inFailed = false
+	kind := prefix + one(d, "queues", "tasks", "ready", "schedule", "risky", "aside", "next", "runs", "copies", "workers", "suspects", "leaving",
+		"idle", "rounds", "state", "crashes", "recurring", "recurrence", "working:a")
+	name, worker := one(d, append(names, "k:ghost", "r:"+spec.Digest("x")+":77")...), one(d, workers...)
+	return d.call(nil, "%s", one(d,
+		"DEL "+kind, "DEL "+kind,
+		"SET "+kind+" foreign",
+		fmt.Sprintf("HSET %sstate %s %s", prefix, one(d, "token", "place", "fence", "lease"), one(d, "foreign", "7", "1.5")),
+		fmt.Sprintf("HSET %sstate %s %d", prefix, one(d, "look", "claimed"), d.now+int64(one(d, 9e9, -5))),
+		fmt.Sprintf("ZADD %s%s %d %s", prefix, one(d, "ready", "schedule", "risky", "copies"), one(d, int64(0), 3, -4, d.now+9e9), name),
+		fmt.Sprintf("ZADD %s%s %d %s", prefix, one(d, "workers", "suspects", "idle"), d.now+int64(one(d, 9e9, -5)), one(d, worker, "ghost")),
+		fmt.Sprintf("ZADD %sleaving %d %s", prefix, d.IntN(2), one(d, worker, "ghost")),
+		fmt.Sprintf("ZADD %sworking:%s 2 foreign", prefix, worker),
+		fmt.Sprintf("HSET %sruns %s %s", prefix, name, one(d, "foreign", "z.1.9.1n:0:0:", ":1:2:why")),
+		fmt.Sprintf("HSET %snext %s foreign", prefix, name),
+		fmt.Sprintf("HSET %scrashes %s 2", prefix, spec.Digest("x")),
+		fmt.Sprintf("HSET %stasks %s foreign", prefix, name),
+		fmt.Sprintf("SET %scanceled:%s %d", prefix, spec.Digest("x"), d.IntN(20)),
+	))
+}

@@ -1,0 +1,98 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+)
+
+// store stores how a task ended, if its result is kept. In a failed queue, no results are stored.
+func (q *Queue) store(name string, keep int64, how, failure, value string) {
+	if keep > 0 && q.Failed != nil {
+		q.Result.Put(name, fmt.Sprintf("%s:%d:%d:%s%s", how, q.Now, len(failure), failure, value))
+	}
+}
+
+// gone: a named task has ended. What waits behind it takes its place, or the next occurrence is planned.
+func (q *Queue) gone(n *notice, name string) {
+	q.Runs.Delete(name)
+	if isRaw(name) {
+		q.Copies.Remove(name)
+		q.Crashes.Delete(digestIn(name))
+	} else if b := q.behind(name); b != nil {
+		q.Next.Delete(name)
+		q.Tasks.Put(name, b.record)
+		q.plan(n, name, b.at)
+		return
+	} else if q.Recurring.Has(name) && q.planOccurrence(n, name) {
+		return
+	}
+	q.Tasks.Delete(name)
+}
+
+// drop ends a named task without an event.
+func (q *Queue) drop(n *notice, name, why string) {
+	q.store(name, q.record(name).Keep, why, "", "")
+	q.gone(n, name)
+}
+
+// comesBack: a named task waits again, until a time, or, if that's 0, at a place. If a task waits behind it, that one's
+// rules judge between the two.
+func (q *Queue) comesBack(n *notice, name string, r Run, at, place int64) {
+	r.Attempt = ""
+	wanted := at
+	if b := q.behind(name); b != nil {
+		q.Next.Delete(name)
+		wanted = b.ruled(at)
+		if !b.keep {
+			if ReadRecord(b.record).Keep == 0 {
+				q.store(name, q.record(name).Keep, "replaced", "", "")
+			}
+			q.Tasks.Put(name, b.record)
+		}
+		if !b.counts {
+			r = Run{}
+		}
+	}
+	q.setRun(name, r)
+	if at == 0 && wanted == 0 {
+		q.makeReady(n, name, place) // it keeps its time, and so its place
+	} else {
+		q.plan(n, name, wanted)
+	}
+}
+
+// canceled reports whether an attempt must not be followed by another: its token in working says so, or a cancel of
+// its digest that's not older.
+func (q *Queue) canceled(token int64, digest string) bool {
+	last, is := q.Canceled.Get(digest)
+	return token < 0 || is && digest != "" && number(last) >= token
+}
+
+// passed returns up to when the occurrences of a schedule have passed.
+func (q *Queue) passed(name string) int64 {
+	v, _ := q.Recurrence.Get("passed:" + name)
+	return number(v)
+}
+
+// notePassed: an occurrence has started, or is taken away. With it, all times up to now have passed.
+func (q *Queue) notePassed(name string, occurrence int64) {
+	if occurrence > q.passed(name) && q.Recurring.Has(name) {
+		q.Recurrence.Put("passed:"+name, text(max(q.Now, occurrence)))
+	}
+}
+
+// planOccurrence plans the first time of a schedule that hasn't passed, and reports whether there's one.
+func (q *Queue) planOccurrence(n *notice, name string) bool {
+	v, _ := q.Recurrence.Get(name)
+	times, record, _ := strings.Cut(v, "|")
+	for word := range strings.FieldsSeq(times) {
+		if at := number(word); at > q.passed(name) {
+			r := ReadRecord(record)
+			r.Enqueued, r.Due, r.Occurrence = q.Now, at, true
+			q.Tasks.Put(name, r.String())
+			q.plan(n, name, at)
+			return true
+		}
+	}
+	return false
+}

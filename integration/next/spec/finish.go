@@ -1,0 +1,197 @@
+package spec
+
+import (
+	"fmt"
+	"strings"
+)
+
+// An End ends an attempt. A plain one has only an attempt and a token.
+type End struct {
+	Attempt        string
+	Token          int64
+	Identity, Verb string // the name, or "d:" and the digest
+	Delay          int64
+	Text           string
+}
+
+// What became of an end.
+const (
+	OK       = "ok"
+	Gone     = "gone"     // it had ended before
+	Canceled = "canceled" // it didn't come back
+	Refused  = "refused"  // a key has the wrong type
+)
+
+// Finish ends attempts. It returns what became of each, and how many failed tasks were dropped to keep only the most.
+func (q *Queue) Finish(worker string, mostFailed int, ends []End) (became []string, dropped int, err error) {
+	others := false
+	for _, e := range ends {
+		others = others || e.Verb != ""
+	}
+	if !q.sound("workers") {
+		return nil, 0, ErrWrong
+	} else if !q.Workers.Has(worker) {
+		return nil, 0, ErrEvicted
+	} else if len(ends) > 0 && !q.sound("working:"+worker) || others && !q.sound("suspects") {
+		return nil, 0, ErrWrong
+	}
+	n, failing := newNotice(), false
+	became = make([]string, len(ends))
+	for i := range ends {
+		if ends[i].Verb == "" {
+			became[i] = q.end(n, worker, &ends[i])
+		}
+	}
+	for i := len(ends) - 1; i >= 0; i-- { // so that tasks that are stopped in order come back in order
+		if ends[i].Verb != "" {
+			became[i] = q.end(n, worker, &ends[i])
+			failing = failing || became[i] == OK && ends[i].Verb == "fail"
+		}
+	}
+	if failing && mostFailed > 0 {
+		dropped = q.trim(mostFailed)
+	}
+	q.tell(n)
+	if failing && q.Failed != nil {
+		q.Failed.wake(1)
+	}
+	return became, dropped, nil
+}
+
+// end ends one attempt.
+func (q *Queue) end(n *notice, worker string, e *End) string {
+	token, is := q.working(worker).Score(e.Attempt)
+	if !is || max(token, -token) != e.Token {
+		return Gone
+	}
+	if e.Verb == "" {
+		item, _ := q.Process.Get(e.Attempt)
+		q.Crashes.Delete(Digest(item))
+		q.over(worker, e)
+		return OK
+	}
+	digest := strings.TrimPrefix(e.Identity, "d:")
+	if isNamed(e.Attempt) {
+		digest = digestIn(e.Identity)
+	}
+	verb, why, outcome := e.Verb, e.Text, OK
+	if verb != "done" && verb != "drop" && q.canceled(token, digest) {
+		verb, why, outcome = "drop", "canceled", Canceled
+	}
+	if !q.readable() || !q.sound(append(namedKinds, "aside")...) || verb == "fail" && !q.mayFail() {
+		return Refused
+	}
+	if isNamed(e.Attempt) {
+		q.endNamed(n, worker, e, e.Identity, verb, why)
+	} else if item, is := q.Process.Get(e.Attempt); !is {
+		// Redis has lost it.
+	} else if verb == "stop" && !q.sound("queues") {
+		return Refused
+	} else if verb == "stop" {
+		q.toFront(item)
+		n.startable++
+	} else if verb == "done" || verb == "drop" {
+		q.Crashes.Delete(digest)
+	} else {
+		q.endNamed(n, worker, e, q.outside(item, q.nextPlace()), verb, why)
+	}
+	q.over(worker, e)
+	return outcome
+}
+
+// over deletes what there is of an attempt.
+func (q *Queue) over(worker string, e *End) {
+	q.Process.Delete(e.Attempt)
+	q.hold(worker, e.Attempt, 0)
+}
+
+func (q *Queue) endNamed(n *notice, worker string, e *End, name, verb, why string) {
+	r := q.run(name)
+	switch verb {
+	case "done":
+		q.store(name, e.Delay, "finished", "", why)
+		q.gone(n, name)
+	case "drop":
+		q.drop(n, name, why)
+	case "stop":
+		q.comesBack(n, name, r, 0, e.Token-front)
+	case "retry":
+		r.Retries++
+		r.Error = why
+		fallthrough
+	case "snooze":
+		q.comesBack(n, name, r, q.Now+e.Delay, 0)
+	case "fail":
+		q.fail(n, worker, e, name, r, why)
+	}
+}
+
+// mayFail reports whether the failed queue can be changed.
+func (q *Queue) mayFail() bool {
+	return q.Failed == nil || q.Failed.readable() && q.Failed.sound("tasks", "runs", "ready", "aside", "copies")
+}
+
+// fail moves a task to the failed queue; in a failed queue, to aside.
+func (q *Queue) fail(n *notice, worker string, e *End, name string, r Run, why string) {
+	if isRaw(name) {
+		r.Crashes = q.crashes(digestIn(name))
+		q.Crashes.Delete(digestIn(name))
+	}
+	kind, reason, _ := strings.Cut(why, ":")
+	if q.Failed == nil {
+		q.Aside.Put(name, q.nextPlace())
+		r.Attempt, r.Error = "", reason
+		q.setRun(name, r)
+		return
+	}
+	record, back, failed := q.record(name), "", name
+	keep := record.Keep
+	if !isRaw(name) {
+		if back = name; record.Occurrence {
+			back = fmt.Sprintf("%s@%d", name, record.Due)
+		}
+		failed = fmt.Sprintf("%s#%d", name, q.nextPlace())
+	}
+	record.Occurrence = false
+	record.Metadata = fmt.Sprintf("%s:%d:%s:%s:%d:%d:%d:%d:%s%s%s",
+		kind, q.Now, worker, e.Attempt, r.Retries, r.Crashes, len(back), len(reason), back, reason, record.Metadata)
+	f := q.Failed
+	f.Tasks.Put(failed, record.String())
+	f.Ready.Put(failed, f.nextPlace())
+	if isRaw(failed) {
+		f.Copies.Put(failed, 0)
+	}
+	q.store(name, keep, "failed", reason, "")
+	q.gone(n, name)
+}
+
+// trim drops the oldest failed tasks above the most, at most 100, if nobody serves the failed queue; in a failed queue,
+// the oldest of aside.
+func (q *Queue) trim(mostFailed int) (dropped int) {
+	f, sets := q, []*Set{&q.Aside}
+	if q.Failed != nil {
+		f = q.Failed
+		if sets = []*Set{&f.Ready, &f.Aside}; !f.sound("workers") || len(f.Workers) > len(f.Workers.UpTo(q.Now-1)) {
+			return 0
+		}
+	}
+	excess := -mostFailed
+	for _, s := range sets {
+		excess += len(*s)
+	}
+	for dropped < min(excess, 100) {
+		oldest := sets[0]
+		for _, s := range sets {
+			if s.soonest() < oldest.soonest() {
+				oldest = s
+			}
+		}
+		name := (*oldest)[0].Name
+		oldest.Remove(name)
+		f.Tasks.Delete(name)
+		f.Runs.Delete(name)
+		f.Copies.Remove(name)
+		dropped++
+	}
+	return dropped
+}

@@ -1,0 +1,244 @@
+// Package spec is a second implementation of the scripts that can lose a task, written from the words of
+// docs/next/protocol.md: join, start, finish, heartbeat, leave, evict, cancel, stop and remove. It works on a model of
+// a queue's keys. A test compares it with the scripts, and integration/next/search runs it in every order of events.
+//
+// It leaves out what loses nothing: events, ages, the limits of bytes, and what is published.
+package spec
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"slices"
+)
+
+// A Queue is what Redis holds of a queue. A copy of it is a queue of its own, but for Failed.
+type Queue struct {
+	Now    int64                    // Redis's time in ms
+	Hears  func(worker string) bool // whether a wake-up reaches the worker
+	Limits *Limits
+	Failed *Queue // nil: this is a failed queue
+
+	Queues                                List // the last one is the front
+	Tasks, Next, Runs                     Hash
+	Ready, Schedule, Risky, Aside, Copies Set
+	Process                               Hash // attempt → what it runs
+	Working                               Table[Set]
+	Workers, Suspects, Leaving, Idle      Set
+	Rounds, State, Crashes                Hash
+	Canceled, Result                      Hash // by digest, and by name
+	Recurring                             Set
+	Recurrence                            Hash
+
+	Wrong Hash // kinds of keys that have another type
+}
+
+// A List is a list in Redis.
+type List []string
+
+// Limits are the sizes of pages.
+type Limits struct {
+	Return int // tasks of a call of leave or evict
+	Copies int // of a cancel on the list, and then outside of it
+	Stop   int // attempts of a stop
+}
+
+// Scripts are the limits of the scripts.
+var Scripts = &Limits{Return: 100, Copies: 100, Stop: 1000}
+
+// The refusals that lose nothing.
+var (
+	ErrWrong   = errors.New("WRONGTYPE")
+	ErrEvicted = errors.New("EVICTED")
+	ErrTooMany = errors.New("TOOMANY")
+	ErrLost    = errors.New("LOST")
+)
+
+const (
+	never = 1<<53 - 1 // the deadline of a lease that never ends
+	front = 1 << 52   // a returned task has the place token - front
+	most  = 512       // start in a round
+)
+
+// Kinds returns the keys of which a queue has one, by name.
+func (q *Queue) Kinds() map[string]any {
+	return map[string]any{
+		"queues": &q.Queues, "tasks": &q.Tasks, "next": &q.Next, "runs": &q.Runs, "ready": &q.Ready, "schedule": &q.Schedule,
+		"risky": &q.Risky, "aside": &q.Aside, "copies": &q.Copies, "workers": &q.Workers, "suspects": &q.Suspects,
+		"leaving": &q.Leaving, "idle": &q.Idle, "rounds": &q.Rounds, "state": &q.State, "crashes": &q.Crashes,
+		"recurring": &q.Recurring, "recurrence": &q.Recurrence,
+	}
+}
+
+// sound reports whether keys have their types.
+func (q *Queue) sound(kinds ...string) bool {
+	for _, kind := range kinds {
+		if q.Wrong.Has(kind) {
+			return false
+		}
+	}
+	return true
+}
+
+// namedKinds are the keys that the end of a named task may change.
+var namedKinds = []string{"tasks", "ready", "schedule", "next", "runs", "copies", "crashes", "recurring", "recurrence"}
+
+var numbers = []string{"token", "place", "taken", "fence", "lease", "look", "claimed"}
+
+// readable reports whether the state is a hash of numbers.
+func (q *Queue) readable() bool {
+	for _, field := range numbers {
+		if v, is := q.State.Get(field); is && text(number(v)) != v {
+			return false
+		}
+	}
+	return q.sound("state")
+}
+
+// Number returns a number of the state.
+func (q *Queue) Number(field string) int64 {
+	v, _ := q.State.Get(field)
+	return number(v)
+}
+
+func (q *Queue) set(field string, n int64) { q.State.Put(field, text(n)) }
+
+func (q *Queue) add(field string, n int64) int64 {
+	n += q.Number(field)
+	q.set(field, n)
+	return n
+}
+
+func (q *Queue) paused() bool { return q.State.Has("paused") }
+
+func (q *Queue) returning() bool { return len(q.Leaving) > 0 || q.Wrong.Has("leaving") }
+
+func (q *Queue) nextPlace() int64 { return q.add("place", 1) }
+
+// working returns what a worker runs.
+func (q *Queue) working(worker string) Set {
+	s, _ := q.Working.Get(worker)
+	return s
+}
+
+// hold notes the token of an attempt; 0: it has ended.
+func (q *Queue) hold(worker, attempt string, token int64) {
+	s := q.working(worker)
+	if s.Remove(attempt); token != 0 {
+		s.Put(attempt, token)
+	}
+	if q.Working.Put(worker, s); len(s) == 0 {
+		q.Working.Delete(worker)
+	}
+}
+
+// run returns what is known of a name that runs, or has failed.
+func (q *Queue) run(name string) Run {
+	v, _ := q.Runs.Get(name)
+	return readRun(v)
+}
+
+func (q *Queue) setRun(name string, r Run) {
+	if q.Runs.Delete(name); r != (Run{}) {
+		q.Runs.Put(name, r.String())
+	}
+}
+
+func (q *Queue) record(name string) Record {
+	v, _ := q.Tasks.Get(name)
+	return ReadRecord(v)
+}
+
+func (q *Queue) behind(name string) *behind {
+	v, _ := q.Next.Get(name)
+	return readBehind(v)
+}
+
+// crashes returns how many workers died holding a raw task.
+func (q *Queue) crashes(digest string) int64 {
+	v, _ := q.Crashes.Get(digest)
+	return number(v)
+}
+
+func (q *Queue) waiting(name string) bool { return q.run(name).Attempt == "" && q.Tasks.Has(name) }
+
+// A notice is what a call has made startable, and the first time that it has planned: for these, idle workers are woken.
+type notice struct {
+	startable int
+	planned   int64
+}
+
+func (q *Queue) makeReady(n *notice, name string, place int64) {
+	q.Ready.Put(name, place)
+	n.startable++
+}
+
+// plan has a name wait for a time, or, if that has come, at the end of ready.
+func (q *Queue) plan(n *notice, name string, at int64) {
+	if at <= q.Now {
+		q.makeReady(n, name, q.nextPlace())
+		return
+	}
+	q.Schedule.Put(name, at)
+	n.planned = min(n.planned, at)
+}
+
+func newNotice() *notice { return &notice{planned: math.MaxInt64} }
+
+// tell wakes an idle worker for each task that has become startable, or one if a time before the claimed one was
+// planned.
+func (q *Queue) tell(n *notice) {
+	if n.startable == 0 && n.planned == math.MaxInt64 || !q.readable() || q.paused() {
+		return
+	}
+	claimed := q.Number("claimed")
+	if n.startable == 0 && !(claimed > q.Now && claimed <= n.planned) {
+		q.wake(1)
+	}
+	q.wake(n.startable)
+}
+
+// wake wakes idle workers, the longest idle first, until so many have heard it.
+func (q *Queue) wake(count int) {
+	for range 64 {
+		if count <= 0 || len(q.Idle) == 0 {
+			return
+		}
+		worker := q.Idle[0].Name
+		q.Idle.Remove(worker)
+		if q.Hears != nil && q.Hears(worker) {
+			count--
+		}
+	}
+}
+
+// Lines lists what the queue and its failed queue hold, as text.
+func (q *Queue) Lines() (lines []string) {
+	add := func(kind string, v any) {
+		if text := fmt.Sprint(v); text != "[]" {
+			lines = append(lines, kind+" "+text)
+		}
+	}
+	for kind, v := range q.Kinds() {
+		switch v := v.(type) {
+		case *List:
+			add(kind, *v)
+		case *Set:
+			add(kind, *v)
+		case *Hash:
+			add(kind, slices.DeleteFunc(slices.Clone(*v), func(f Entry[string]) bool { return kind == "state" && f.Value == "0" }))
+		}
+	}
+	add("process", q.Process)
+	add("working", q.Working)
+	add("canceled", q.Canceled)
+	add("result", q.Result)
+	add("wrong", q.Wrong)
+	slices.Sort(lines)
+	if q.Failed != nil {
+		for _, l := range q.Failed.Lines() {
+			lines = append(lines, "failed."+l)
+		}
+	}
+	return lines
+}
