@@ -111,7 +111,9 @@ type Reply struct {
 	Err   error
 }
 
-func isNoScript(err error) bool {
+// Unloaded reports whether Redis doesn't know the script of a call. Only a Stream returns that, after the server's
+// scripts were flushed: the call has to be repeated.
+func Unloaded(err error) bool {
 	if err == nil {
 		return false
 	}

@@ -156,12 +156,12 @@ func (l *Line) load() {
 
 // settle finishes an exchange after its replies have arrived.
 func (l *Line) settle() {
-	bad := l.pipe.poisoned(l.harmless)
+	bad := l.pipe.poisoned(l.routed)
 	if l.pipe.unloaded() {
 		l.pipe.reload()
 		l.roundTrip()
 	}
-	if bad || l.pipe.poisoned(l.harmless) {
+	if bad || l.pipe.poisoned(l.routed) {
 		l.drop()
 	}
 	l.pipe.reset(0)
@@ -219,7 +219,7 @@ func (l *Line) receive() {
 				l.lose(i, err)
 				return
 			}
-			err = l.placed(Discreet(err, l.pipe.commands[i].told()...))
+			err = placed(Discreet(err, l.pipe.commands[i].told()...), l.routed)
 		}
 		l.alive.sign()
 		l.pipe.commands[i].answer(Reply{v, err})

@@ -16,3 +16,17 @@ func (l *Line) Alarmed() bool {
 	defer l.mu.Unlock()
 	return l.alarm.on
 }
+
+// Running reports whether the stream has a goroutine.
+func (s *Stream) Running() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.running
+}
+
+// Closed reports whether Close was called.
+func (s *Stream) Closed() bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.closed
+}

@@ -74,6 +74,9 @@ func (p *pipeline) add(c *Call, r *Reply, alone bool) {
 	p.commands[len(p.commands)-1].add(c, r, size)
 }
 
+// commandOf returns the command of one call.
+func commandOf(c *Call) *command { return &command{calls: []*Call{c}, tail: len(c.tail)} }
+
 func (cmd *command) takes(c *Call, size int) bool {
 	h := cmd.calls[0].head
 	return h != nil && cmd.tail+len(c.tail) <= joinArgs && cmd.size+size <= joinSize &&
@@ -130,7 +133,7 @@ func (cmd *command) send(conn redis.Conn) error {
 func (p *pipeline) unloaded() bool { return slices.ContainsFunc(p.commands, command.unloaded) }
 
 func (cmd command) unloaded() bool {
-	return !cmd.whole && cmd.calls[0].script != nil && isNoScript(cmd.replies[0].Err)
+	return !cmd.whole && cmd.calls[0].script != nil && Unloaded(cmd.replies[0].Err)
 }
 
 // reload keeps only the commands whose script Redis didn't know, to send them with the source.
@@ -147,10 +150,10 @@ func (p *pipeline) reload() {
 }
 
 // poisoned reports whether a reply means that the connection is useless.
-func (p *pipeline) poisoned(harmless func(err error) bool) bool {
+func (p *pipeline) poisoned(routed bool) bool {
 	return slices.ContainsFunc(p.commands, func(cmd command) bool {
 		err := cmd.replies[0].Err
-		return poisoned(err) && !harmless(err)
+		return poisoned(err) && !harmless(err, routed)
 	})
 }
 

@@ -130,13 +130,14 @@ func Astray(why error) error {
 	return &absentError{fmt.Errorf("no node of the cluster accepts the call: %s", why)}
 }
 
-// harmless reports whether a reply doesn't mean that the connection is bad.
-func (l *Line) harmless(err error) bool {
+// harmless reports whether a reply doesn't mean that the connection is bad. routed means that it leads to a node
+// of a cluster.
+func harmless(err error, routed bool) bool {
 	if _, redirected := Redirected(err); redirected {
-		return l.routed
+		return routed
 	}
 	later := Postponed(err)
-	return l.routed && (later == "TRYAGAIN" || later == "CLUSTERDOWN")
+	return routed && (later == "TRYAGAIN" || later == "CLUSTERDOWN")
 }
 
 // ErrCluster means that a node of a cluster was used as a single server.
@@ -156,11 +157,11 @@ func Plain(err error) error {
 
 // placed adds ErrCluster to an error reply that only a node of a cluster gives, and advice to one
 // that asks for a password.
-func (l *Line) placed(err error) error {
+func placed(err error, routed bool) error {
 	if replied(err, "NOAUTH") {
 		return fmt.Errorf("%w The server needs a password: put it into the URL, as in redis://:PASSWORD@HOST", err)
 	}
-	if l.routed || !replied(err, "MOVED ", "ASK ", "CROSSSLOT", "CLUSTERDOWN", "ERR Script attempted to access a non local key in a cluster node") {
+	if routed || !replied(err, "MOVED ", "ASK ", "CROSSSLOT", "CLUSTERDOWN", "ERR Script attempted to access a non local key in a cluster node") {
 		return err
 	}
 	return fmt.Errorf("%w: %w", ErrCluster, err)

@@ -25,7 +25,7 @@ func (r *Router) SweepAfter(d time.Duration) { r.unused = d }
 func (r *Router) ReachWithin(d time.Duration) { r.within = d }
 
 // Lines returns the number of nodes that the router has a line to.
-func (r *Router) Lines() int { return len(r.lines()) }
+func (r *Router) Lines() int { return len(r.conns()) }
 
 // Nodes returns the number of nodes with listeners.
 func (s *Subscribers) Nodes() int {

@@ -26,6 +26,8 @@ type Router struct {
 	patient bool            // it retries calls that the single server has postponed
 	cluster *Cluster
 	line    func(dial redisconn.Dial) *redisconn.Line
+	stream  func(dial redisconn.Dial) *redisconn.Stream // nil: it has no lanes
+	oneFlow *redisconn.Stream                           // to the single server, for lanes
 	timeout time.Duration
 	leave   func() // ends the notifications of changes
 	unused  time.Duration
@@ -43,6 +45,7 @@ type Router struct {
 // A node is a node of a cluster.
 type node struct {
 	line   *redisconn.Line
+	stream *redisconn.Stream // nil if the router has no lanes
 	used   time.Time
 	failed time.Time // when it was last found unreachable; zero if it's reachable
 }
@@ -232,7 +235,7 @@ func (r *Router) survey(ctx context.Context) (err error) {
 // Abort ends calls in flight. Later calls dial again.
 func (r *Router) Abort() {
 	if r.one != nil {
-		r.one.Abort()
+		each(r.conns(), conn.Abort)
 		return
 	}
 	r.mu.Lock()
@@ -241,7 +244,7 @@ func (r *Router) Abort() {
 		r.life, r.end = context.WithCancel(context.Background())
 	}
 	r.mu.Unlock()
-	r.each((*redisconn.Line).Abort)
+	each(r.conns(), conn.Abort)
 }
 
 // Close closes the connections, and waits until calls in flight have ended. Later calls fail with
@@ -251,7 +254,7 @@ func (r *Router) Close() {
 		if r.end != nil {
 			r.end()
 		}
-		r.one.Close()
+		each(r.conns(), conn.Close)
 		return
 	}
 	r.leave()
@@ -262,26 +265,46 @@ func (r *Router) Close() {
 	}
 	r.end()
 	r.mu.Unlock()
-	r.each((*redisconn.Line).Close)
+	each(r.conns(), conn.Close)
 	r.errand.Wait()
 }
 
-// each calls a function for all lines concurrently.
-func (r *Router) each(do func(l *redisconn.Line)) {
-	var all sync.WaitGroup
-	for _, l := range r.lines() {
-		all.Go(func() { do(l) })
-	}
-	all.Wait()
+// A conn is a line or a stream.
+type conn interface {
+	Abort()
+	Close()
+	Heard() time.Duration
+	Made() time.Time
 }
 
-func (r *Router) lines() (all []*redisconn.Line) {
+// conns returns the connections to a node.
+func (n *node) conns() []conn {
+	if n.stream == nil {
+		return []conn{n.line}
+	}
+	return []conn{n.line, n.stream}
+}
+
+// conns returns all connections.
+func (r *Router) conns() (all []conn) {
+	if r.one != nil {
+		return (&node{line: r.one, stream: r.oneFlow}).conns()
+	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range r.nodes {
-		all = append(all, n.line)
+		all = append(all, n.conns()...)
 	}
 	return all
+}
+
+// each calls a function for some connections concurrently, and waits.
+func each(some []conn, do func(c conn)) {
+	var all sync.WaitGroup
+	for _, c := range some {
+		all.Go(func() { do(c) })
+	}
+	all.Wait()
 }
 
 // anySlot is the slot of a call that any node may carry out.
@@ -313,7 +336,8 @@ func (r *Router) isDown(at string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.nodes[at]
-	return n != nil && !n.failed.IsZero() && time.Since(n.failed) < min(downFor, r.timeout/2) && n.line.Made().IsZero()
+	return n != nil && !n.failed.IsZero() && time.Since(n.failed) < min(downFor, r.timeout/2) &&
+		!slices.ContainsFunc(n.conns(), func(c conn) bool { return !c.Made().IsZero() })
 }
 
 // isThere reports whether there's a connection to a node.
@@ -329,6 +353,9 @@ func (r *Router) to(at string) *node {
 	n := r.nodes[at]
 	if n == nil {
 		n = &node{line: r.line(r.cluster.dial(at)).Routed()}
+		if r.stream != nil {
+			n.stream = r.stream(r.cluster.dial(at)).Routed()
+		}
 		r.nodes[at] = n
 		r.sweepLaterLocked() // it may own nothing
 	}
@@ -360,14 +387,15 @@ func (r *Router) sweep() {
 	if r.closed {
 		return
 	}
+	recent := func(c conn) bool { return c.Heard() < r.unused } // calls may take a while, and other code may have the line
 	for at, n := range r.nodes {
 		switch _, owns := slices.BinarySearch(owners, at); {
 		case owns:
-		case time.Since(n.used) < r.unused || n.line.Heard() < r.unused: // calls may take a while, and other code may have the line
+		case time.Since(n.used) < r.unused || slices.ContainsFunc(n.conns(), recent):
 			r.sweepLaterLocked()
 		default:
 			delete(r.nodes, at)
-			r.errand.Go(n.line.Close)
+			r.errand.Go(func() { each(n.conns(), conn.Close) })
 		}
 	}
 }

@@ -1,0 +1,85 @@
+package store
+
+import (
+	"context"
+	"sync"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/topology"
+)
+
+// ErrClosed is the error of calls after the connections were closed.
+var ErrClosed = redisconn.ErrClosed
+
+// DefaultTimeout is the timeout of calls where none is given.
+const DefaultTimeout = redisconn.DefaultTimeout
+
+// A Dial makes a connection.
+type Dial = redisconn.Dial
+
+// Servers are the Redis servers of a fleet, and Access says how to connect to them.
+type (
+	Servers = topology.Servers
+	Access  = topology.Options
+)
+
+// Open returns the servers at a URL.
+func Open(url string, access Access) (*Servers, error) { return topology.Open(url, access) }
+
+// Single returns the one server that dial connects to.
+func Single(dial Dial) *Servers { return topology.Of(dial) }
+
+// DialPool returns the server that the connections of a pool lead to. A peer keeps four of them.
+func DialPool(pool interface {
+	GetContext(ctx context.Context) (redis.Conn, error)
+}) *Servers {
+	return Single(redisconn.FromPool(pool))
+}
+
+// Lines are the connections of a peer: for each server one for Calls, one for Control and one for rounds.
+type Lines struct {
+	Calls   *topology.Router // calls of producers, and reads
+	Control *topology.Router // heartbeats, joins, leaves: never behind payloads; its lanes carry the rounds
+	Sub     *topology.Subscribers
+}
+
+// NewLines returns the connections, which are made when first used. Calls time out after timeout,
+// on Control after beat, the interval of heartbeats. Calls repeats calls that the server has
+// postponed; the callers of Control and the senders of rounds repeat and log theirs. NewLines also configures the
+// log to recognize the errors that mean that Redis is down.
+func NewLines(servers *Servers, log *logs.Log, timeout, beat time.Duration) *Lines {
+	log.Away, log.Answered, log.Refused, log.Server = redisconn.Away, redisconn.Answered, redisconn.BadLogin, servers.Address()
+	calls := topology.NewRouter(servers, timeout, func(dial redisconn.Dial) *redisconn.Line {
+		return redisconn.NewLine(dial, timeout).Renewed(servers.Renew()).Verified()
+	})
+	control := topology.NewRouter(servers, beat, func(dial redisconn.Dial) *redisconn.Line {
+		return redisconn.NewLine(dial, beat).Renewed(servers.Renew())
+	})
+	l := &Lines{Calls: calls.Patient()}
+	l.Control = control.Streamed(servers, func(dial redisconn.Dial) *redisconn.Stream {
+		return redisconn.NewStream(dial, timeout).Renewed(servers.Renew())
+	})
+	l.Sub = topology.NewSubscribers(servers, l.Calls, func(dial redisconn.Dial) *redisconn.Subscriber {
+		return redisconn.NewSubscriber(dial, log)
+	})
+	return l
+}
+
+// InCluster reports whether queues may be on several nodes.
+func (l *Lines) InCluster() bool { return l.Control.InCluster() }
+
+// Abort ends rounds and calls on Control that are in flight.
+func (l *Lines) Abort() { l.Control.Abort() }
+
+// Close closes the connections. It waits until calls and rounds in flight have ended.
+func (l *Lines) Close() {
+	l.Sub.Close()
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(l.Calls.Close)
+	all.Go(l.Control.Close)
+}
