@@ -194,6 +194,72 @@ func TestOccurrences(t *testing.T) {
 	})
 }
 
+// The last outcome is that of an occurrence, not of a task that was added under its name.
+func TestLastOutcome(t *testing.T) {
+	last := func(outcome string) [][2]string {
+		return steps("HGET recurrence last:k:a", outcome+":"+t1+":now")
+	}
+	none := steps("HEXISTS recurrence last:k:a", "0")
+	end := func(verb string) [][2]string { return steps("finish w.1.9.1n 1 k:a "+verb, "[] 0") }
+	play(t, []scenario{
+		{"finished", steps(begun(), none, end("done 0 ''"), last("finished"))},
+		{"failed", steps(begun(), end("fail 0 failed:why"), last("failed"))},
+		{"crashed", steps(begun(), end("fail 0 crashed:why"), last("crashed"))},
+		{"canceled while it runs", steps(
+			begun(), "remove name=k:a how=canceled", "0 w.1.9.1n", none,
+			"finish w.1.9.1n 1 k:a stop 0 -", "[1 canceled] 0", last("canceled"),
+		)},
+		{"canceled while it runs, and its worker is evicted", steps(
+			begun(), "remove name=k:a how=canceled", "0 w.1.9.1n", "evict target=w", "*", last("canceled"),
+		)},
+		{"removed while it waits", steps(inForce(t1+" "+t2), "remove name=k:a how=removed", "1 ''", last("canceled"))},
+		{"removed while it waits for a retry", steps(
+			begun(), end("retry 60000 why"), none, "remove name=k:a how=removed", "1 ''", last("canceled"),
+		)},
+		{"deleted with its queue", steps(inForce(t1), "delete first=1", "0", last("canceled"))},
+		{"a task that was added isn't one", steps(
+			inForce(t1), "add"+task("k:a", "0", "always", "A"), "*", taken(1), end("done 0 ''"), none,
+			"add"+task("k:b", "0", "always", "A"), "*", "start round=2 wanted=1", "*",
+			"finish w.2.9.1n 2 k:b done 0 ''", "[] 0", "HEXISTS recurrence last:k:b", "0",
+		)},
+		{"its schedule ends: nothing is left, also if it ends later", steps(
+			begun(), "HSET recurrence last:k:a finished:1:1", "1", "ZADD recurring 5 k:a", "0",
+			"recur judge=now+1000", "[] [k:a] now", end("done 0 ''"), "EXISTS recurrence", "0",
+		)},
+	})
+}
+
+// A schedule may say how late an occurrence may start.
+func TestLate(t *testing.T) {
+	// due is a schedule whose occurrence is due for some ms, and may be 60 s late.
+	due := func(late string) [][2]string {
+		return steps(
+			"HSET recurrence passed:k:a 5", "1", asserts("7", "1:aa", "1000 "+t1, "A"), "*",
+			"HSET recurrence k:a now-"+late+"~"+t1+"|0:0:60000:0:0:0:A", "0",
+			"HSET tasks k:a 1:now-"+late+":0:0:1:0:A", "0",
+		)
+	}
+	skipped := steps("HGET tasks k:a", "now:"+t1+":0:0:1:0:A", "ZSCORE schedule k:a", t1, "EXISTS ready runs", "0")
+	play(t, []scenario{
+		{"one that is too late is skipped, and the next one is planned", steps(
+			due("61000"), "join round=0", "1", "start wanted=1", "1 [] 0 0 0 … now", skipped,
+			"HGET recurrence passed:k:a", "now",
+		)},
+		{"what follows it starts", steps(
+			due("61000"), "join round=0", "1", "LPUSH queues b", "1", "start wanted=1", "1 [b] 1 0 0 -1 now", skipped,
+		)},
+		{"one that isn't starts; it never expires", steps(
+			due("50000"), taken(1), "HGET tasks k:a", "*", "LRANGE process:w.1.9.1n 0 -1", "k:a",
+		)},
+		{"one that has started before starts again", steps(
+			due("61000"), "HSET recurrence passed:k:a now", "0", taken(1), "LRANGE process:w.1.9.1n 0 -1", "k:a",
+		)},
+		{"one without a limit starts", steps(
+			inForce("1000 "+t1), taken(1), "LRANGE process:w.1.9.1n 0 -1", "k:a",
+		)},
+	})
+}
+
 func TestEndOfSchedules(t *testing.T) {
 	over := func(last string) [][2]string {
 		return steps(inForce(t1), "ZADD recurring 5 k:a", "0", "recur judge="+last, "[] [k:a] now")

@@ -258,7 +258,7 @@ func (q *queue) expand(word string) string {
 	})
 }
 
-var times = regexp.MustCompile(`\b1\d{12}\b`)
+var times = regexp.MustCompile(`\b1\d{12}(\d{3})?\b`) // in ms, or µs
 
 // show writes an answer as text: lists in brackets, nil as -, an error as its first word.
 func (q *queue) show(reply any, err error) string {
@@ -291,7 +291,7 @@ func (q *queue) show(reply any, err error) string {
 		return "''"
 	}
 	return times.ReplaceAllStringFunc(text, func(at string) string {
-		ms, _ := strconv.ParseInt(at, 10, 64)
+		ms, _ := strconv.ParseInt(at[:13], 10, 64)
 		switch away := ms - q.now(); {
 		case away > 10_000:
 			return "far"

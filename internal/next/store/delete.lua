@@ -36,7 +36,7 @@ for _, kind in ipairs({ 'ready', 'schedule', 'risky' }) do
   for _, name in ipairs(redis.call('ZRANGE', q[kind], 0, PAGE - 1)) do
     if has_room() then
       local record = count(name, redis.call('HGET', q.tasks, name) or '')
-      note_passed(name, record.occurrence)
+      note_passed(name, record.occurrence, 'canceled')
       withdraw(name)
     end
   end

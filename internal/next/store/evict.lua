@@ -41,12 +41,8 @@ end
 local function suspect()
   local known = redis.call('ZCARD', q.suspects)
   local expired = redis.call('ZRANGEBYSCORE', q.workers, '-inf', '(' .. now, 'LIMIT', known, SUSPECTED)
-  local marks = {}
-  for i, member in ipairs(expired) do
-    marks[2 * i - 1], marks[2 * i] = now + grace, member
-  end
-  if #marks > 0 then
-    redis.call('ZADD', q.suspects, 'NX', unpack(marks))
+  for _, member in ipairs(expired) do
+    redis.call('ZADD', q.suspects, 'NX', now + grace, member)
   end
   return #expired == SUSPECTED
 end

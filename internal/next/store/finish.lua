@@ -137,7 +137,7 @@ local function end_named(id, token, name, verb, delay, text)
       announce(read_record(redis.call('HGET', q.tasks, name) or '').payload, text)
     end
     store_result(name, delay, 'finished', '', text)
-    ended(name)
+    ended(name, 'finished')
   elseif verb == 'fail' then
     local run, record = read_run(redis.call('HGET', q.runs, name)), redis.call('HGET', q.tasks, name) or ''
     local kind, reason = string.match(text, '^(%a+):(.*)$')
@@ -147,8 +147,8 @@ local function end_named(id, token, name, verb, delay, text)
     end
     fail(id, name, record, run, kind or 'failed', reason or text)
     if not in_failed then
-      store_result(name, read_record(record).result, 'failed', reason or text, '')
-      ended(name)
+      store_result(name, read_record(record).result, kind == 'expired' and kind or 'failed', reason or text, '')
+      ended(name, kind == 'crashed' and kind or 'failed')
     end
   else
     local run = read_run(redis.call('HGET', q.runs, name))

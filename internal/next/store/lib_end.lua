@@ -1,29 +1,31 @@
 -- lib_end: what happens under a name when its attempt is over.
 
 -- Puts what waits behind the task of a name, or its next occurrence, in its place. Returns whether there was one.
-local followed -- whether any name may have one
-local function follow(name)
-  if followed == nil then
-    followed = redis.call('EXISTS', q.next, q.recurring) > 0
+local followed -- above 0 if any name may have one
+local function follow(name, how)
+  followed = followed or redis.call('EXISTS', q.next, q.recurring)
+  local recurs = followed > 0 and redis.call('ZSCORE', q.recurring, name)
+  if recurs then
+    note_passed(name, read_record(redis.call('HGET', q.tasks, name) or '').occurrence, how)
   end
-  local behind = followed and read_next(name)
+  local behind = followed > 0 and read_next(name)
   if behind then
     redis.call('HDEL', q.next, name)
     redis.call('HSET', q.tasks, name, behind.record)
     plan(name, behind.at)
     return true
   end
-  return followed and redis.call('ZSCORE', q.recurring, name) and plan_occurrence(name)
+  return recurs and plan_occurrence(name)
 end
 
--- The task of a name has ended. The script calls delete_ended when it has ended all.
+-- The task of a name has ended, somehow. The script calls delete_ended when it has ended all.
 local ended_runs, ended_records = {}, {}
-local function ended(name)
+local function ended(name, how)
   ended_runs[#ended_runs + 1] = name
   if is_raw(name) then
     redis.call('ZREM', q.copies, name)
     redis.call('HDEL', q.crashes, digest_in(name) or '')
-  elseif follow(name) then
+  elseif follow(name, how) then
     return
   end
   ended_records[#ended_records + 1] = name
@@ -36,13 +38,12 @@ local function delete_ended()
   if #ended_records > 0 then
     redis.call('HDEL', q.tasks, unpack(ended_records))
   end
-  ended_runs, ended_records = {}, {}
 end
 
 -- The task of a name is dropped. why is the word in its result.
 local function drop_named(name, why)
   store_result(name, read_record(redis.call('HGET', q.tasks, name) or '').result, why, '', '')
-  ended(name)
+  ended(name, why)
 end
 
 -- Reports whether an attempt must not be followed by another: its token is negative, or its digest was canceled.

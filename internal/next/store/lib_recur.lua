@@ -1,14 +1,19 @@
--- lib_recur: occurrences of schedules. In recurrence, a name has "times|record", passed:name the time up to which its
--- occurrences have passed, and prints:name is for recur.
+-- lib_recur: occurrences of schedules. In recurrence, name has "times|record", passed:name the time up to which its
+-- occurrences have passed, and last:name how the last one ended; prints:name is for recur.
+-- In the record of a schedule, expires is after how many ms an occurrence is too late; in that of an occurrence, it's 0.
 
 local function passed_of(name)
   return tonumber(redis.call('HGET', q.recurrence, 'passed:' .. name)) or 0
 end
 
--- Notes that an occurrence has passed, and with it all times of its schedule up to now.
-local function note_passed(name, occurrence)
-  if occurrence > passed_of(name) and redis.call('ZSCORE', q.recurring, name) then
+-- Notes that an occurrence has passed, and with it all times of its schedule up to now; and how it has ended, if it has.
+local function note_passed(name, occurrence, how)
+  local recurs = occurrence > 0 and redis.call('ZSCORE', q.recurring, name)
+  if recurs and occurrence > passed_of(name) then
     redis.call('HSET', q.recurrence, 'passed:' .. name, math.max(now, occurrence))
+  end
+  if recurs and how then
+    redis.call('HSET', q.recurrence, 'last:' .. name, string.format('%s:%.0f:%.0f', how, occurrence, now))
   end
 end
 
@@ -19,7 +24,7 @@ local function plan_occurrence(name)
   for at in string.gmatch(times or '', '%d+') do
     if tonumber(at) > passed then
       local record = read_record(text)
-      record.enqueued, record.due, record.occurrence = now, at, tonumber(at)
+      record.enqueued, record.due, record.expires, record.occurrence = now, at, 0, tonumber(at)
       redis.call('HSET', q.tasks, name, write_record(record))
       plan(name, tonumber(at))
       return true

@@ -16,12 +16,15 @@ func TokenCall(q keys.Queue) redisconn.Call {
 	return redisconn.Command("HGET", keys.NextOf(q).State(), "token")
 }
 
-// ReadToken reads the answer to a TokenCall. If Redis doesn't answer with a number it returns 0, and
-// the join then reports why.
+// ReadToken reads the answer to a TokenCall: 0 if the queue never had one, and −1 if Redis refuses, since the key
+// has the wrong type. A join then reports that.
 func ReadToken(reply redisconn.Reply) (int64, error) {
 	text, err := redis.String(reply.Value, reply.Err)
-	if _, refused := errors.AsType[redis.Error](err); refused || errors.Is(err, redis.ErrNil) {
+	if errors.Is(err, redis.ErrNil) {
 		return 0, nil
+	}
+	if IsWrongType(err) {
+		return -1, nil
 	}
 	return numberIn(text), err
 }
@@ -62,6 +65,38 @@ func LeaveCall(s *Shared, worker string, round int64) redisconn.Call {
 func ReadLeave(reply redisconn.Reply) (returned int, more bool, err error) {
 	in := read(reply.Value, reply.Err)
 	return int(in.int()), in.int() == 1, in.err
+}
+
+// Leave makes a LeaveCall, and repeats it until all tasks of the worker are returned, also if a reply is lost. It
+// answers how many were, of this worker or of others that leave.
+func Leave(ctx context.Context, r Runner, q *Shared, worker string, round int64) (returned int, err error) {
+	for more, lost := true, false; more; {
+		var n int
+		n, more, err = ReadLeave(reply(r.One(ctx, LeaveCall(q, worker, round))))
+		if returned += n; err == nil {
+			continue
+		}
+		if lost || !errors.Is(err, ErrUnknown) {
+			return returned, err
+		}
+		more, lost = true, true
+	}
+	return returned, nil
+}
+
+// OfQueue reports whether an error concerns one queue or key alone: Redis has answered.
+func OfQueue(err error) bool { return redisconn.Answered(err) }
+
+// FailWorker evicts a worker, and returns its tasks and those of others that leave. known reports whether it was
+// a member.
+func FailWorker(ctx context.Context, r Runner, q keys.Queue, worker string, grace time.Duration) (known bool, returned int, err error) {
+	for target := worker; ; target = "" {
+		l, err := Evict(ctx, r, q, target, 0, grace)
+		known, returned = known || len(l.Evicted) > 0, returned+l.Returned
+		if err != nil || l.Wait != 0 {
+			return known, returned, err
+		}
+	}
 }
 
 // A Pulse is the answer to a heartbeat.

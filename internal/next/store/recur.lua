@@ -196,7 +196,7 @@ if now <= judge then
       break
     end
     drop_occurrence(name, passed_of(name), 0, 'removed', 0)
-    redis.call('HDEL', q.recurrence, name, 'passed:' .. name, 'prints:' .. name)
+    redis.call('HDEL', q.recurrence, name, 'passed:' .. name, 'prints:' .. name, 'last:' .. name)
     redis.call('ZREM', q.recurring, name)
     over[#over + 1] = name
   end

@@ -30,7 +30,7 @@ if behind then
     store_result(name, read_record(behind.record).result, how, '', '')
   end
 elseif removed then
-  note_passed(name, record.occurrence)
+  note_passed(name, record.occurrence, 'canceled')
   store_result(name, record.result, how, '', '')
   withdraw(name)
   if redis.call('ZSCORE', q.recurring, name) then

@@ -90,7 +90,7 @@ redis.call('HSET', q.rounds, worker, round)
 
 local token = state.token
 local first, started, scores, bytes = token + 1, {}, {}, 0
-local parked, taken = 0, 0
+local parked, taken = 0, 0 -- parked: moved to risky, or skipped
 local prefix = worker .. '.' .. round .. '.' .. ARGV[8] .. '.'
 local most = math.min(wanted, AT_ONCE)
 local starts = not state.paused and not returning
@@ -132,13 +132,33 @@ local function move_due()
   end
 end
 
--- Starts a named task, or moves it to risky if this round may start no risky one anymore. The caller removes it from
--- where it was found.
+-- Skips an occurrence that is too late and hasn't started before; the next one is planned. Returns whether it's skipped.
+local function skip(name, occurrence)
+  if occurrence <= passed_of(name) then
+    return false
+  end
+  local late = string.match(redis.call('HGET', q.recurrence, name) or '', '^[%d ]*|%d+:%d+:(%d+):')
+  if not late or late == '0' or now - occurrence <= tonumber(late) then
+    return false
+  end
+  note_passed(name, occurrence, 'skipped')
+  redis.call('HDEL', q.tasks, name)
+  plan_occurrence(name)
+  return true
+end
+
+-- Starts a named task, or skips it, or moves it to risky if this round may start no risky one anymore. The caller
+-- removes it from where it was found.
 local function start_named(name, place, from_risky)
   local record, run_text = redis.call('HGET', q.tasks, name), redis.call('HGET', q.runs, name)
   local run = read_run(run_text)
   if not record or run.attempt ~= '' then
     return -- another program's mistake
+  end
+  local occurrence = size.recurring > 0 and read_record(record).occurrence or 0
+  if occurrence > 0 and skip(name, occurrence) then
+    parked = parked + 1
+    return
   end
   local shown = run.crashes
   if is_raw(name) then
@@ -158,8 +178,8 @@ local function start_named(name, place, from_risky)
     return -- another program's key
   end
   write_run(name, run)
-  if size.recurring > 0 then
-    note_passed(name, read_record(record).occurrence)
+  if occurrence > 0 then
+    note_passed(name, occurrence)
   end
   run.crashes = shown
   begin(id, describe_named(name, record, run), math.min(#record, MIB))

@@ -62,16 +62,3 @@ func (s *View) Listen(worker string, told func(n Notice, message []byte), synced
 	_ = s.Sub.Add(s.Keys, l) // a closed peer has no worker
 	return func() { s.Sub.Remove(l) }
 }
-
-// topics returns the channels of a queue. In a cluster, scripts publish sharded messages, and so
-// may producers in other languages. But those may publish ordinary ones, too, and scripts do if
-// the server has no others.
-func topics(q keys.Queue, channels ...string) (all []redisconn.Topic) {
-	for _, c := range channels {
-		if q.Scattered() {
-			all = append(all, redisconn.Topic{Name: c, Sharded: true})
-		}
-		all = append(all, redisconn.Topic{Name: c})
-	}
-	return all
-}
