@@ -157,9 +157,9 @@ local function assert_one(asserted, name, since, prints, times, record)
     return { since, 'held', '' } -- somebody has just asserted it
   elseif lacks and mine == 1 then
     redis.call('ZADD', q.recurring, now + period, name)
-    return { since, 'more', base(name, known[1].instant) }
+    return { since, 'more', string.format('%.0f', base(name, known[1].instant)) }
   elseif lacks or times ~= '' and not affords(name) then
-    return { since, 'wanted', #known > 0 and now or passed }
+    return { since, 'wanted', string.format('%.0f', #known > 0 and now or passed) }
   end
 
   redis.call('ZADD', q.recurring, now + period, name) -- refused on a full Redis, unless first_write was before
