@@ -46,3 +46,6 @@ func Over(l *redisconn.Line) *Router { return &Router{one: l} }
 
 // InCluster returns the servers of a cluster.
 func InCluster(c *Cluster) *Servers { return &Servers{cluster: c} }
+
+// Moved records the owner of a slot.
+func (c *Cluster) Moved(slot int, address string) { c.moved(slot, address) }

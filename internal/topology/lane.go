@@ -70,6 +70,8 @@ func (r *Router) streamOf(slot int) (at string, s *redisconn.Stream) {
 	return at, endedStream
 }
 
+var errForgotten = errors.New("the connection to the node was closed, since it had no slots")
+
 // endedStream is a closed stream.
 var endedStream = func() *redisconn.Stream {
 	s := redisconn.NewStream(nil, 0)
@@ -116,7 +118,10 @@ func (l *Lane) sendLocked(b *round) {
 // ended handles the end of a round.
 func (l *Lane) ended(b *round, replies []redisconn.Reply) {
 	failed := false
-	for _, r := range replies {
+	for i, r := range replies {
+		if errors.Is(r.Err, redisconn.ErrClosed) && l.router.one == nil && !l.router.isClosed() {
+			replies[i].Err = errForgotten
+		}
 		failed = l.router.heed(l.slot, b.at, r.Err) || failed
 	}
 	l.mu.Lock()

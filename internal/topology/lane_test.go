@@ -1,0 +1,373 @@
+package topology_test
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/topology"
+)
+
+// streamed returns a router with lanes.
+func streamed(t testing.TB, p *topology.Servers, timeout time.Duration) *topology.Router {
+	t.Helper()
+	r := topology.NewRouter(p, timeout, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, timeout) })
+	r.Streamed(p, func(dial redisconn.Dial) *redisconn.Stream { return redisconn.NewStream(dial, timeout) })
+	t.Cleanup(r.Close)
+	return r
+}
+
+// single returns the one server at a URL.
+func single(t testing.TB, url string) *topology.Servers {
+	t.Helper()
+	return topology.Of(redistest.Sure(redisconn.FromURL(url))(t))
+}
+
+// post sends one call, and returns where the reply arrives.
+func post(l *topology.Lane, c redisconn.Call) <-chan redisconn.Reply {
+	reply := make(chan redisconn.Reply, 1)
+	l.Send([]redisconn.Call{c}, func(all []redisconn.Reply) { reply <- all[0] })
+	return reply
+}
+
+// text returns a reply as a string, or its error.
+func text(r redisconn.Reply) string {
+	s, err := redis.String(r.Value, r.Err)
+	if err != nil {
+		return err.Error()
+	}
+	return s
+}
+
+// With a single server, all lanes share its stream.
+func TestLaneToOneServer(t *testing.T) {
+	is := redistest.Parallel(t)
+	server, c := redistest.StartAndDial(t)
+	r := streamed(t, single(t, server.URL()), 0)
+	a, b := r.Lane(queue("a")), r.Lane(queue("b"))
+	is.True(a.Silent())
+	is.Equal(text(<-post(a, redisconn.Command("ECHO", "a"))), "a")
+	is.Equal(text(<-post(b, redisconn.Command("ECHO", "b"))), "b")
+	is.True(!a.Silent() && !b.Silent())
+	is.True(strings.Contains(redistest.Sure(redis.String(c.Do("INFO", "clients")))(t), "connected_clients:2"))
+	flight := post(a, redisconn.Command("BLPOP", "list", 0))
+	redistest.Eventually(t, "it's in flight", func() bool {
+		return strings.Contains(redistest.Sure(redis.String(c.Do("INFO", "clients")))(t), "blocked_clients:1")
+	})
+	r.Abort()
+	is.True(errors.Is((<-flight).Err, redisconn.ErrUnknown))
+	r.Close()
+	is.True(errors.Is((<-post(a, redisconn.Command("PING"))).Err, redisconn.ErrClosed))
+}
+
+// A lane that has lost a round, and doesn't know yet, lets nothing overtake it: what was sent in the meantime fails, too.
+func TestNothingOvertakesLostRound(t *testing.T) {
+	is := redistest.Parallel(t)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	r := streamed(t, single(t, link.URL()), 0)
+	other, lane := r.Lane(queue("other")), r.Lane(queue("q"))
+	failing, goOn := make(chan struct{}), make(chan struct{})
+	lost := link.LoseReplyTo("lost")
+	other.Send([]redisconn.Call{redisconn.Command("ECHO", "lost")}, func([]redisconn.Reply) {
+		close(failing)
+		<-goOn
+	})
+	var mu sync.Mutex
+	var all sync.WaitGroup
+	all.Add(2)
+	failed := 0
+	var push func(n int)
+	push = func(n int) {
+		lane.Send([]redisconn.Call{redisconn.Command("RPUSH", "list", n)}, func(replies []redisconn.Reply) {
+			mu.Lock()
+			defer mu.Unlock()
+			if replies[0].Err == nil {
+				all.Done()
+				return
+			}
+			failed++
+			push(n)
+		})
+	}
+	push(1) // in the same write, or not written
+	<-lost
+	<-failing
+	push(2) // while the first failure is reported
+	close(goOn)
+	all.Wait()
+	list := redistest.Sure(redis.Strings(redistest.Do(t, redistest.Dial(t, server.URL()), "LRANGE", "list", 0, -1), nil))(t)
+	is.Equal(strings.Join(list[len(list)-2:], " "), "1 2") // the first try may have been carried out, too
+	is.Equal(failed, 2)
+}
+
+// When a node redirects rounds, they fail, and their repeats go to the new owner in order.
+func TestLaneMoved(t *testing.T) {
+	is := redistest.Parallel(t)
+	a, b := node(t, nil), node(t, always("$1\r\nb"))
+	a.says(always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), b.address)))
+	r := streamed(t, topology.InCluster(cluster(a.address)), timeout)
+	lane := r.Lane(queue("q"))
+	over := make(chan string, 3)
+	for _, key := range []string{"{q}1", "{q}2", "{q}3"} {
+		calls := []redisconn.Call{redisconn.Command("GET", key)}
+		lane.Send(calls, func(replies []redisconn.Reply) {
+			if replies[0].Err == nil {
+				t.Error("it was carried out")
+			}
+			lane.Send(calls, func(replies []redisconn.Reply) { over <- text(replies[0]) })
+		})
+	}
+	for range 3 {
+		is.Equal(<-over, "b")
+	}
+	is.Equal(a.heard("GET"), 3)
+	b.mu.Lock()
+	is.Equal(strings.Join(only(b.asked, "GET"), ", "), "GET {q}1, GET {q}2, GET {q}3")
+	b.mu.Unlock()
+	is.Equal(r.Home(queue("q")), b.address)
+}
+
+// only returns the commands with this beginning.
+func only(all []string, beginning string) (some []string) {
+	for _, c := range all {
+		if strings.HasPrefix(c, beginning) {
+			some = append(some, c)
+		}
+	}
+	return some
+}
+
+// If the owner changes while a round is in flight, the next one waits. If the first one fails, the next one fails, too, and isn't sent.
+func TestLaneWaitsForPreviousOwner(t *testing.T) {
+	t.Parallel()
+	for name, want := range map[string]string{"answered": "b", "lost": "an earlier call failed"} {
+		t.Run(name, func(t *testing.T) {
+			is := redistest.Parallel(t)
+			arrived, goOn := make(chan struct{}), make(chan struct{})
+			a, b := node(t, nil), node(t, always("$1\r\nb"))
+			a.says(func(command string) string {
+				if command == "GET {q}" {
+					close(arrived)
+					<-goOn
+					if name == "lost" {
+						return hangUp
+					}
+				}
+				return always("$1\r\na")(command)
+			})
+			c := cluster(a.address)
+			r := streamed(t, topology.InCluster(c), timeout)
+			lane := r.Lane(queue("q"))
+			first := post(lane, get)
+			<-arrived
+			c.Moved(slot("{q}"), b.address)
+			second := post(lane, redisconn.Command("GET", "{q}2"))
+			is.Equal(b.heard("GET"), 0)
+			close(goOn)
+			is.Equal((<-first).Err == nil, name == "answered")
+			is.Equal(text(<-second), want)
+			is.Equal(text(<-post(lane, get)), "b")
+		})
+	}
+}
+
+// A round whose slot is moving fails, and is repeated on the same node: with several keys, it would be refused on the other one.
+func TestLaneWhileSlotMoves(t *testing.T) {
+	is := redistest.Parallel(t)
+	a, b := node(t, nil), node(t, always("$1\r\nb"))
+	r := streamed(t, topology.InCluster(cluster(a.address)), timeout)
+	lane := r.Lane(queue("q"))
+	for _, says := range []string{
+		fmt.Sprintf("ASK %d %s", slot("{q}"), b.address),
+		"TRYAGAIN Multiple keys request during rehashing of slot",
+		"CLUSTERDOWN The cluster is down",
+	} {
+		a.says(always("-" + says))
+		is.Equal(text(<-post(lane, get)), says)
+		a.says(always("$1\r\na"))
+		is.Equal(text(<-post(lane, get)), "a")
+	}
+	is.Equal(b.heard("GET"), 0)
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	is.True(a.conns <= 2) // of the stream, and to ask for the owners
+}
+
+// If the owner is gone, another node is asked, which knows the new one.
+func TestLaneOwnerIsGone(t *testing.T) {
+	is := redistest.Parallel(t)
+	gone, b, c := redistest.Nowhere(t), node(t, nil), node(t, always("$1\r\nc"))
+	b.says(always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), c.address)))
+	known := cluster(b.address)
+	known.Moved(slot("{q}"), gone)
+	r := streamed(t, topology.InCluster(known), timeout)
+	lane := r.Lane(queue("q"))
+	is.True(redisconn.Away((<-post(lane, get)).Err))
+	is.True(strings.HasPrefix(text(<-post(lane, get)), "MOVED"))
+	is.Equal(text(<-post(lane, get)), "c")
+}
+
+// Connections to nodes without slots are closed after a while, and opened again if needed. A round that comes at that moment fails as
+// if the connection was lost.
+func TestLaneIsForgotten(t *testing.T) {
+	redistest.Parallel(t)
+	a := node(t, always("$1\r\na"))
+	r := streamed(t, topology.InCluster(cluster(a.address)), timeout) // no node reports that it owns the slot
+	r.SweepAfter(time.Millisecond)
+	lane := r.Lane(queue("q"))
+	for range 3 {
+		redistest.Eventually(t, "a round is made", func() bool {
+			reply := <-post(lane, get)
+			return !errors.Is(reply.Err, redisconn.ErrClosed) && reply.Err == nil
+		})
+		redistest.Eventually(t, "it's forgotten", func() bool { return a.open.Load() == 0 && r.Lines() == 0 })
+	}
+}
+
+// numbered refuses a number that isn't the next one, as if rounds had been overtaken, and knows repeats.
+var numbered = redisconn.NewScript(func() string {
+	return `local last = tonumber(redis.call('GET', KEYS[1]) or '0')
+		local n = tonumber(ARGV[1])
+		if n <= last then return n end
+		if n > last + 1 and ARGV[2] == '1' then return redis.error_reply('OVERTAKEN ' .. n .. ' after ' .. last) end
+		redis.call('SET', KEYS[1], n)
+		return n`
+})
+
+// A flow sends numbered rounds on a lane, two in flight, and repeats those that fail after a short while.
+type flow struct {
+	t      *testing.T
+	lane   *topology.Lane
+	key    string
+	strict bool // numbers may not be left out
+	stop   *atomic.Bool
+	done   atomic.Int64
+	failed atomic.Int64
+
+	mu     sync.Mutex
+	next   int
+	lost   []int // to repeat, once nothing is in flight
+	flight int
+	over   sync.WaitGroup
+}
+
+func (f *flow) send(n int) {
+	f.flight++
+	f.lane.Send([]redisconn.Call{numbered.Call([]string{f.key, f.key + "never"}, n, f.strict)}, func(replies []redisconn.Reply) {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		f.flight--
+		switch v, err := redis.Int(replies[0].Value, replies[0].Err); {
+		case err == nil:
+			if f.done.Add(1); v != n {
+				f.t.Errorf("%d was answered with %d", n, v)
+			}
+		case strings.Contains(err.Error(), "OVERTAKEN"):
+			f.t.Error(err)
+		default:
+			f.failed.Add(1)
+			f.lost = append(f.lost, n)
+		}
+		f.goOn()
+	})
+}
+
+// goOn sends what is next. The caller holds f.mu.
+func (f *flow) goOn() {
+	if len(f.lost) > 0 {
+		if f.flight == 0 {
+			again := f.lost
+			f.lost = nil
+			time.AfterFunc(5*time.Millisecond, func() {
+				f.mu.Lock()
+				defer f.mu.Unlock()
+				for _, n := range again {
+					f.send(n)
+				}
+			})
+		}
+		return
+	}
+	for f.flight < 2 && !f.stop.Load() {
+		f.next++
+		f.send(f.next)
+	}
+	if f.flight == 0 {
+		f.over.Done()
+	}
+}
+
+// flows starts flows on several queues of one slot, and returns a function that ends them.
+func flows(t *testing.T, r *topology.Router, strict bool) (all []*flow, end func()) {
+	t.Helper()
+	stop := &atomic.Bool{}
+	for i := range 4 {
+		f := &flow{t: t, lane: r.Lane(queue("q")), key: fmt.Sprint("{q}", i), strict: strict, stop: stop}
+		all = append(all, f)
+		f.over.Add(1)
+		f.mu.Lock()
+		f.goOn()
+		f.mu.Unlock()
+	}
+	return all, func() {
+		stop.Store(true)
+		for _, f := range all {
+			f.over.Wait()
+		}
+	}
+}
+
+// goOn waits until each flow has made more rounds.
+func goOn(t *testing.T, all []*flow, more int64) {
+	t.Helper()
+	for _, f := range all {
+		from := f.done.Load()
+		redistest.Eventually(t, "rounds are made", func() bool { return t.Failed() || f.done.Load() > from+more })
+	}
+}
+
+// A slot moves back and forth under the rounds of several lanes: those that fail are repeated, and none is overtaken.
+func TestLanesWhileSlotMoves(t *testing.T) {
+	is := redistest.Parallel(t)
+	c := redistest.StartCluster(t, 3, 0)
+	r := streamed(t, topology.InCluster(cluster(c.Nodes[0].Addr())), timeout)
+	all, end := flows(t, r, true)
+	at := slot("{q}")
+	for range 6 {
+		goOn(t, all, 50)
+		c.Move(t, at, elsewhere(t, c, at))
+	}
+	goOn(t, all, 50)
+	end()
+	failed := int64(0)
+	for _, f := range all {
+		failed += f.failed.Load()
+		is.Equal(redistest.Sure(redis.Int(r.One(t.Context(), redisconn.Command("GET", f.key))))(t), f.next)
+	}
+	is.True(failed > 0)
+	is.Equal(r.Home(queue("q")), c.Owner(t, at).Addr())
+	t.Log(failed, "rounds were repeated")
+}
+
+// When the owner of a slot dies, lanes go on with its replica.
+func TestLanesAfterPromotion(t *testing.T) {
+	is := redistest.Parallel(t)
+	c := redistest.StartCluster(t, 3, 3)
+	r := streamed(t, topology.InCluster(cluster(addresses(c)...)), time.Minute)
+	all, end := flows(t, r, false) // the replica may not have the last ones
+	goOn(t, all, 50)
+	owner := c.Owner(t, slot("{q}"))
+	owner.Kill()
+	goOn(t, all, 50)
+	end()
+	is.True(r.Home(queue("q")) != owner.Addr())
+}
