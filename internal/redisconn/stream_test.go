@@ -492,7 +492,7 @@ func TestStreamClose(t *testing.T) {
 func TestStreamCloseGivesUp(t *testing.T) {
 	is := redistest.Parallel(t)
 	server, c := redistest.StartAndDial(t)
-	s := streamOf(t, redistest.Sure(redisconn.FromURL(server.URL()))(t), 200*time.Millisecond)
+	s := streamOf(t, redistest.Sure(redisconn.FromURL(server.URL()))(t), silence)
 	flight := send(s, redisconn.Command("BLPOP", "list", 0))
 	until(t, c, "blocked_clients:1")
 	s.Close()
@@ -541,31 +541,31 @@ func TestStreamRenewed(t *testing.T) {
 		}
 		return dial(ctx)
 	}, 0).Renewed(50 * time.Millisecond)
-	r := &sender{t: t, name: "n", most: 1 << 30}
-	r.send = func(calls []redisconn.Call, done func([]redisconn.Reply)) {
-		calls[1] = redisconn.Command("PING")
-		s.Send(calls, nil, done)
-	}
-	r.most = 1 << 30
 	var stop atomic.Bool
-	r.pending.Add(2)
-	send := r.send
-	r.send = func(calls []redisconn.Call, done func([]redisconn.Reply)) {
+	var failed atomic.Int64
+	over := make(chan struct{}, 2)
+	var next func([]redisconn.Reply)
+	next = func(replies []redisconn.Reply) {
+		if replies[0].Err != nil {
+			failed.Add(1)
+		}
 		if stop.Load() {
-			r.pending.Done()
+			over <- struct{}{}
 			return
 		}
-		send(calls, done)
+		s.Send([]redisconn.Call{redisconn.Command("PING")}, nil, next)
 	}
-	r.pending.Add(-2)
-	r.start()
+	for range 2 {
+		s.Send([]redisconn.Call{redisconn.Command("PING")}, nil, next)
+	}
 	redistest.Eventually(t, "it was replaced three times", func() bool { return dials.Load() > 3 })
 	away.Store(true)
 	tried := dials.Load()
 	redistest.Eventually(t, "it tries in vain", func() bool { return dials.Load() > tried+1 })
 	stop.Store(true)
-	r.pending.Wait()
-	is.Equal(r.lost, 0)
+	<-over
+	<-over
+	is.Equal(failed.Load(), int64(0))
 }
 
 // Once calls are answered, the stream keeps nothing of them.

@@ -1,6 +1,7 @@
 package topology_test
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -73,10 +74,14 @@ func TestNothingOvertakesLostRound(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	r := streamed(t, single(t, link.URL()), 0)
+	dial, gathered := redistest.Sure(redisconn.FromURL(link.URL()))(t), make(chan struct{})
+	r := streamed(t, topology.Of(func(ctx context.Context) (redis.Conn, error) {
+		<-gathered
+		return dial(ctx)
+	}), 0)
 	other, lane := r.Lane(queue("other")), r.Lane(queue("q"))
 	failing, goOn := make(chan struct{}), make(chan struct{})
-	lost := link.LoseReplyTo("lost")
+	link.LoseReplyTo("lost")
 	other.Send([]redisconn.Call{redisconn.Command("ECHO", "lost")}, func([]redisconn.Reply) {
 		close(failing)
 		<-goOn
@@ -98,8 +103,8 @@ func TestNothingOvertakesLostRound(t *testing.T) {
 			push(n)
 		})
 	}
-	push(1) // in the same write, or not written
-	<-lost
+	push(1) // in the same write
+	close(gathered)
 	<-failing
 	push(2) // while the first failure is reported
 	close(goOn)
