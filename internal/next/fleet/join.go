@@ -1,0 +1,182 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"slices"
+	"strings"
+	"sync"
+
+	"github.com/worqr/worqr/internal/next/store"
+)
+
+func (w *worker) join(ctx context.Context, q *Queue) error {
+	if err := w.await(ctx); err != nil {
+		return err
+	}
+	defer w.pass()
+	if err := w.readmitted(ctx); err != nil {
+		return err
+	}
+	_, err := w.joinThese(ctx, []*Queue{q})
+	return err
+}
+
+// joinAll joins the wanted queues that the worker isn't a member of. The caller holds w.joining.
+func (w *worker) joinAll(ctx context.Context) error {
+	w.mu.Lock()
+	var missing []*Queue
+	for _, q := range w.wanted {
+		missing = append(missing, q)
+	}
+	w.mu.Unlock()
+	slices.SortFunc(missing, func(a, b *Queue) int { return strings.Compare(a.ID, b.ID) }) // so that the first error always has the same queue
+	var first error
+	for some := range slices.Chunk(missing, page) {
+		of, err := w.joinThese(ctx, some)
+		switch {
+		case errors.Is(err, ErrNotStarted):
+			return nil
+		case err != nil:
+			first = cmp.Or(first, w.fleet.Describe("start work", of.Name, err))
+		}
+	}
+	return first
+}
+
+// joinThese makes the worker a member of queues, all in a few exchanges, on all nodes concurrently,
+// so that a node that is down delays only its own queues. It returns the first error, and its queue.
+// The caller holds w.joining.
+func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err error) {
+	w.mu.Lock()
+	id, closing := w.id, w.closing
+	missing := slices.DeleteFunc(slices.Clone(queues), func(q *Queue) bool { return w.members[q.ID] != nil })
+	w.mu.Unlock()
+	switch {
+	case closing:
+		return queues[0], ErrNotStarted
+	case len(missing) == 0:
+		return nil, nil
+	}
+	homes := w.fleet.Lines.Control.Homes(keysOf(missing))
+	failed := make([]*trouble, len(homes))
+	var asking sync.WaitGroup
+	for i, indexes := range homes {
+		some := make([]*Queue, len(indexes))
+		for j, k := range indexes {
+			some[j] = missing[k]
+		}
+		asking.Go(func() { failed[i] = w.joinAt(ctx, id, some) })
+	}
+	asking.Wait()
+	w.outdate()
+	if err := w.announce(ctx); err != nil {
+		w.fleet.Log.Debug("worqr: can't list queues or update the registration", "queues", len(missing), "err", err) // retried
+	}
+	if i := slices.IndexFunc(failed, func(t *trouble) bool { return t != nil }); i >= 0 {
+		return failed[i].of, failed[i].err
+	}
+	return nil, nil
+}
+
+func keysOf(queues []*Queue) []store.Keys {
+	all := make([]store.Keys, len(queues))
+	for i, q := range queues {
+		all[i] = q.Keys
+	}
+	return all
+}
+
+const maxAsks = 100 // tries to join a queue while other workers leave it
+
+var errCrowd = errors.New("other workers keep leaving the queue; try again")
+
+// A trouble is the error of a join.
+type trouble struct {
+	of  *Queue
+	err error
+}
+
+// joinAt makes the worker a member of queues of one node. Each try uses up a number. So a try whose answer was lost
+// needs no care: if it was carried out, the next one succeeds as well, and a late copy of it changes nothing. It
+// returns the first error.
+func (w *worker) joinAt(ctx context.Context, id string, queues []*Queue) (first *trouble) {
+	fail := func(q *Queue, err error) {
+		if first == nil && err != nil {
+			first = &trouble{q, err}
+		}
+	}
+	control := w.fleet.Lines.Control
+	for tries := 0; len(queues) > 0; tries++ {
+		if tries == maxAsks {
+			fail(queues[0], errCrowd)
+			return first
+		}
+		tokens, errs := store.Tokens(ctx, control, keysOf(queues))
+		var asked []*Queue
+		var joins []store.Join
+		for i, q := range queues {
+			if errs[i] != nil {
+				fail(q, errs[i])
+				continue
+			}
+			asked = append(asked, q)
+			joins = append(joins, store.Join{Queue: q.Shared, Asked: max(tokens[i], 0), Round: w.nextRound(membership{q.Keys, id})})
+		}
+		answers, errs := store.JoinAll(ctx, control, id, w.fleet.lease.Grant, joins)
+		queues = nil
+		for i, q := range asked {
+			err := errs[i]
+			switch {
+			case err != nil:
+			case answers[i] == store.IsMember:
+				err = w.joined(q, id, joins[i])
+			case answers[i] == store.JoinWaits: // an earlier membership hasn't ended yet
+				if _, err = store.Leave(ctx, control, q.Shared, id, joins[i].Round); err == nil {
+					queues = append(queues, q)
+				}
+			default:
+				queues = append(queues, q)
+			}
+			fail(q, err)
+		}
+	}
+	return first
+}
+
+// nextRound returns the next number for a join. Until it's answered, the membership may exist.
+func (w *worker) nextRound(m membership) int64 {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	round := max(w.rounds[m.queue], w.owed[m]) + 1
+	w.owed[m] = round
+	return round
+}
+
+// joined begins the session with a queue that the worker has joined under id.
+func (w *worker) joined(q *Queue, id string, j store.Join) error {
+	m := &member{queue: q, id: id}
+	m.Session = q.Engine.Join(q.View, Membership{
+		Worker: id, Asked: j.Asked, Round: j.Round, Evicted: func() { w.wasEvicted(id) }, Beat: func() { w.beatNow(q.ID) },
+	})
+	w.mu.Lock()
+	if w.id != id || w.evicted || w.closing { // it happened in the meantime
+		why := ErrEvicted
+		if w.closing {
+			why = ErrNotStarted // no reason for a warning
+		}
+		w.mu.Unlock()
+		w.forsake(m, why)
+		return why
+	}
+	delete(w.owed, m.membership())
+	w.members[q.ID], w.wanted[q.ID] = m, q
+	m.node = w.nodes[store.Somewhere] // until its node is known
+	w.fleet.Trace.Joined(traced(q.ID, id))
+	w.mu.Unlock()
+	if q.Handled {
+		m.Wake()
+	}
+	return nil
+}

@@ -1,0 +1,207 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/worqr/worqr/internal/next/store"
+)
+
+// lastTries is how long a stopping worker tries to reach Redis. That's enough for Redis or a proxy
+// to restart. Otherwise peers would count its end as a crash.
+const lastTries = 2 * time.Second
+
+// leave leaves every queue, while heartbeats continue, and ends the worker.
+func (w *worker) leave(ctx context.Context) error {
+	w.mu.Lock()
+	w.closing = true
+	w.mu.Unlock()
+	if w.await(ctx) == nil { // a join in progress has ended, and no other begins
+		w.pass()
+	}
+	w.mu.Lock()
+	members := slices.Collect(maps.Values(w.members))
+	dead := slices.Collect(maps.Keys(w.dead))
+	w.mu.Unlock()
+	errs := make([]error, len(members))
+	each(members, func(i int, m *member) { errs[i] = w.end(ctx, m) })
+	w.stop()
+	w.ended()
+	for _, m := range members {
+		m.Unlisten()
+	}
+
+	tidy, cancel := context.WithTimeout(ctx, lastTries)
+	if ctx.Err() != nil { // Redis may answer, and one queue has used up all the time
+		tidy, cancel = context.WithTimeout(context.WithoutCancel(ctx), w.fleet.lease.Beat)
+	}
+	defer cancel()
+	errs = append(errs, w.retry(tidy, func() error { return w.settleAll(tidy) }))
+	for i, m := range members {
+		if !w.owes(m) { // the leave was repeated
+			errs[i] = nil
+		}
+	}
+	errs = append(errs, w.retry(tidy, func() error { return w.fleet.unregister(tidy, w.id) }))
+	_ = w.fleet.dismiss(tidy, dead) // or their registrations expire
+	if err := joined(errs); err != nil {
+		return fmt.Errorf("leave: Redis didn't confirm it; peers will return this worker's tasks when its lease expires: %w", err)
+	}
+	return nil
+}
+
+// each calls a function for all concurrently.
+func each[T any](all []T, do func(i int, one T)) {
+	var doing sync.WaitGroup
+	for i, one := range all {
+		doing.Go(func() { do(i, one) })
+	}
+	doing.Wait()
+}
+
+// end leaves a queue, and ends its session. If that fails, the membership is owed. After an eviction, there's nothing
+// left to do.
+func (w *worker) end(ctx context.Context, m *member) error {
+	err := m.Leave(ctx)
+	w.fleet.left(m, err)
+	if errors.Is(err, ErrEvicted) || errors.Is(err, store.ErrEvicted) {
+		err = nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rounds[m.queue.Keys] = m.Last()
+	if err != nil {
+		w.owed[m.membership()] = m.Last()
+	}
+	return w.fleet.Describe("leave", m.queue.Name, err)
+}
+
+// forsake ends the session of a membership before the worker leaves. Rounds may be sent until the
+// session has ended.
+func (w *worker) forsake(m *member, why error) {
+	m.End(why)
+	m.Unlisten()
+	round := m.Last()
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.owed[m.membership()] = round
+}
+
+func (w *worker) owes(m *member) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	_, owed := w.owed[m.membership()]
+	return owed
+}
+
+// settleAll leaves every queue that the worker may be a member of and shouldn't be. Those that it's going to join
+// again under the same id stay: the join does all that's needed.
+func (w *worker) settleAll(ctx context.Context) error {
+	w.mu.Lock()
+	again := map[membership]bool{}
+	for _, q := range w.wanted {
+		again[membership{q.Keys, w.id}] = !w.closing && !w.evicted
+	}
+	var owed []membership
+	for m := range w.owed {
+		if !again[m] {
+			owed = append(owed, m)
+		}
+	}
+	w.mu.Unlock()
+	errs := make([]error, len(owed))
+	each(owed, func(i int, m membership) {
+		if err := w.settle(ctx, m); err != nil {
+			errs[i] = fmt.Errorf("%s: %w", m.queue.Workers(), err)
+		}
+	})
+	return joined(errs)
+}
+
+func (w *worker) settle(ctx context.Context, m membership) error {
+	w.mu.Lock()
+	round := w.owed[m]
+	w.mu.Unlock()
+	_, err := store.Leave(ctx, w.fleet.Lines.Control, store.SharedOf(m.queue), m.id, round)
+	if err != nil {
+		return err
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.owed, m)
+	if m.id == w.id {
+		w.rounds[m.queue] = max(w.rounds[m.queue], round) // otherwise a copy of the leave would end the next membership
+	}
+	return nil
+}
+
+// part leaves one queue.
+func (w *worker) part(ctx context.Context, queue string) error {
+	// If ctx has ended, the worker still leaves, unless a join hangs: that join may be calling a
+	// method of a Pool's error which makes the worker leave.
+	turn, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	defer cancel()
+	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*w.fleet.lease.Beat, cancel) })()
+	if err := w.await(turn); err != nil {
+		return cmp.Or(context.Cause(ctx), err)
+	}
+	defer w.pass()
+	w.mu.Lock()
+	m := w.members[queue]
+	wanted := w.wanted[queue] != nil
+	delete(w.wanted, queue)
+	w.mu.Unlock()
+	if m == nil && wanted {
+		return nil // it was evicted, or never joined, and won't come back
+	}
+	if m == nil {
+		return ErrNotWorking
+	}
+	err := w.end(ctx, m)
+	w.mu.Lock()
+	if w.members[queue] == m {
+		delete(w.members, queue)
+	}
+	w.mu.Unlock()
+	m.Unlisten()
+	w.outdate()
+	if err := w.announce(context.WithoutCancel(ctx)); err != nil {
+		w.fleet.Log.Debug("worqr: can't update the registration", "err", err) // retried
+	}
+	return err
+}
+
+// ended waits for the loops, whose calls have been canceled. It doesn't wait forever, for the same
+// reason as the engine's Wait.
+func (w *worker) ended() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.loops.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(lastTries):
+	}
+}
+
+// retry retries a function while Redis is down, until ctx ends.
+func (w *worker) retry(ctx context.Context, do func() error) error {
+	for retry := store.NewBackoff(); ; {
+		err := do()
+		if err == nil || !w.fleet.isAway(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(retry.Next()):
+		}
+	}
+}

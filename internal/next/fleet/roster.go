@@ -1,0 +1,152 @@
+package fleet
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/worqr/worqr/internal/next/store"
+)
+
+// register writes the registration, which is for people and tools, on a connection with a timeout
+// that suits the caller.
+func (w *worker) register(ctx context.Context, by store.Runner, id string) error {
+	f := w.fleet
+	names := []string{}
+	w.mu.Lock()
+	for id, q := range w.wanted {
+		if id == q.Name {
+			names = append(names, id)
+		}
+	}
+	w.mu.Unlock()
+	slices.Sort(names)
+	queues, _ := json.Marshal(names) // strings always marshal
+	host, _ := os.Hostname()
+	return store.Register(ctx, by, f.Space, id, w.ttl(), store.Registration{
+		Name: f.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: f.Version, Queues: string(queues), Lease: f.Lease,
+		Stuck: f.Engine.Stuck(), Protocol: f.Protocol.Newest,
+	})
+}
+
+// outdate makes the worker write its registration and the names of its queues in its next turn.
+func (w *worker) outdate() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.announced = time.Time{}
+}
+
+// announceEvery is how often a worker lists its queues again in a cluster. There, a peer that removes a
+// name from the list can't check in the same step whether it's in use. It checks again afterwards,
+// but may die before that.
+const announceEvery = time.Minute
+
+// announce writes the registration and the names of the queues, if they are out of date. The caller
+// holds w.joining.
+func (w *worker) announce(ctx context.Context) error {
+	now := time.Now()
+	w.mu.Lock()
+	again := w.fleet.Lines.InCluster() && now.Sub(w.announced) >= announceEvery
+	if !w.announced.IsZero() && !again || w.evicted || w.closing {
+		w.mu.Unlock()
+		return nil
+	}
+	w.announced = now
+	id := w.id
+	var names []string
+	for _, q := range w.wanted {
+		names = append(names, q.Name)
+	}
+	w.mu.Unlock()
+	control := w.fleet.Lines.Control
+	err := cmp.Or(store.List(ctx, control, w.fleet.Space, names...), w.register(ctx, control, id))
+	if err != nil {
+		w.outdate()
+	}
+	return err
+}
+
+// ttl returns how long the registration lasts without a heartbeat; 0 is forever. It outlasts the
+// worker's eviction, so that the log can contain its name.
+func (w *worker) ttl() time.Duration {
+	if w.fleet.Lease < 0 {
+		return 0
+	}
+	return max(2*w.fleet.Lease, time.Second)
+}
+
+// tidyLater makes the worker remove dead workers from the roster, once their registrations have
+// expired. It does so some time after it starts, in case a peer died after it evicted a worker and
+// before it updated the roster, and again if its own update failed. That's enough, since other
+// workers start later.
+func (w *worker) tidyLater() {
+	if w.fleet.Lease < 0 {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.prune = time.Now().Add(w.ttl() * 3 / 2)
+}
+
+// tidy removes the registrations of workers that were evicted a while ago, and sometimes looks for
+// dead ones.
+func (w *worker) tidy(ctx context.Context) {
+	f, now := w.fleet, time.Now()
+	w.mu.Lock()
+	var dead []string
+	for id, at := range w.dead {
+		if now.Sub(at) >= nameless*f.lease.Beat/4 {
+			dead = append(dead, id)
+			delete(w.dead, id)
+		}
+	}
+	prune := !w.prune.IsZero() && !now.Before(w.prune)
+	if prune {
+		w.prune = time.Time{}
+	}
+	w.mu.Unlock()
+	err := f.dismiss(ctx, dead)
+	if prune {
+		err = cmp.Or(err, store.PruneSome(ctx, f.Lines.Calls, f.Space))
+	}
+	if err != nil {
+		f.Log.Debug("worqr: removing the registrations of dead workers", "workers", len(dead), "err", err)
+		w.tidyLater()
+	}
+}
+
+// nameless is how long a dead worker stays on the roster, in fourths of the time between two
+// heartbeats. A round renews the lease on one queue only, so the lease may expire a heartbeat later
+// on another queue, which is noticed a heartbeat after that. Until then, other peers read its name.
+const nameless = 9
+
+func (f *Fleet) unregister(ctx context.Context, ids ...string) error {
+	return store.Unregister(ctx, f.Lines.Control, f.Space, ids...)
+}
+
+// dismiss removes dead workers from the roster.
+func (f *Fleet) dismiss(ctx context.Context, dead []string) error {
+	for ids := range slices.Chunk(dead, page) {
+		if err := store.Unregister(ctx, f.Lines.Calls, f.Space, ids...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// registered returns the registrations of the workers that still have one. It gives up soon.
+func (f *Fleet) registered(ctx context.Context, ids []string) map[string]store.Worker {
+	ctx, cancel := context.WithTimeout(ctx, max(f.lease.Beat/4, 500*time.Millisecond))
+	defer cancel()
+	all := map[string]store.Worker{}
+	for some := range slices.Chunk(ids, page) {
+		workers, _ := store.Registrations(ctx, f.Lines.Calls, f.Space, some)
+		for _, w := range workers {
+			all[w.ID] = w
+		}
+	}
+	return all
+}
