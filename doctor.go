@@ -15,7 +15,7 @@ import (
 )
 
 // Check scans the fleet's keys and reports broken invariants, stuck tasks, backlogs and risky
-// server settings; docs/findings.md explains each. It changes nothing. Give ctx at least two
+// server settings; docs/findings.md explains each. It adds the findings of Options.Sources. It changes nothing. Give ctx at least two
 // leases. It fails with ErrDenied if the Redis user may not scan the keys.
 func (p *Peer) Check(ctx context.Context, opts *inspect.CheckOptions) (*inspect.CheckReport, error) {
 	r, err := p.examine(ctx, opts, false)
@@ -38,7 +38,7 @@ func (p *Peer) examine(ctx context.Context, opts *inspect.CheckOptions, repair b
 	if opts != nil {
 		o = *opts
 	}
-	if err := checkLimits(&o); err != nil {
+	if err := p.checkLimits(&o); err != nil {
 		return nil, err
 	}
 	lease := p.opts.Lease
@@ -60,6 +60,9 @@ func (p *Peer) examine(ctx context.Context, opts *inspect.CheckOptions, repair b
 	if err != nil && !repair {
 		return nil, lacking(err)
 	}
+	if r != nil {
+		p.addFindings(ctx, r, o.Ignore)
+	}
 	return r, lacking(err)
 }
 
@@ -77,7 +80,7 @@ func lacking(err error) error {
 }
 
 // checkLimits rejects options that make no sense.
-func checkLimits(o *inspect.CheckOptions) error {
+func (p *Peer) checkLimits(o *inspect.CheckOptions) error {
 	switch {
 	case o.MaxRunTime < 0:
 		return fmt.Errorf("%w: MaxRunTime %v is negative; 0 means the default", ErrInvalid, o.MaxRunTime)
@@ -85,14 +88,15 @@ func checkLimits(o *inspect.CheckOptions) error {
 		return fmt.Errorf("%w: MaxWaitTime %v is negative; 0 means the default", ErrInvalid, o.MaxWaitTime)
 	}
 	for _, kind := range o.Ignore {
-		if !slices.Contains(FindingKinds(), kind) {
+		named := func(s inspect.Source) bool { return s.Name == string(kind) }
+		if !slices.Contains(FindingKinds(), kind) && !slices.ContainsFunc(p.sources, named) {
 			return fmt.Errorf("%w: unknown finding kind %s in Ignore; see FindingKinds", ErrInvalid, words.Shown(string(kind)))
 		}
 	}
 	return nil
 }
 
-// FindingKinds returns every kind of finding that Check reports.
+// FindingKinds returns every kind of finding that Check reports, except those of Options.Sources.
 func FindingKinds() []inspect.FindingKind { return slices.Clone(doctor.Kinds) }
 
 // A Query says which tasks Explain looks for. Set Payload, Key or Header.

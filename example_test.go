@@ -427,6 +427,29 @@ func ExamplePeer_Repair() {
 	// waiting: 1
 }
 
+func ExampleOptions_sources() {
+	url := redistest.URL()
+	pending := func(context.Context) (int, error) { return 2, nil }
+
+	outbox := inspect.Source{
+		Name: "outbox", Metrics: []inspect.Metric{{Name: "pending_rows", Help: "Rows that aren't in Redis yet."}},
+		Report: func(ctx context.Context) (inspect.SourceReport, error) {
+			n, err := pending(ctx)
+			return inspect.SourceReport{
+				Samples: []inspect.Sample{{Metric: "pending_rows", Number: float64(n)}},
+				Rows:    []inspect.Row{{Label: "Pending", Text: fmt.Sprint(n)}},
+			}, err
+		},
+	}
+	peer, err := worqr.Open(url, &worqr.Options{Sources: []inspect.Source{outbox}})
+	noError(err)
+	defer peer.Close()
+	for _, source := range peer.Sources() {
+		fmt.Println(source.Name, value(source.Report(context.Background())).Rows)
+	}
+	// Output: outbox [{Pending 2}]
+}
+
 func ExampleQueue_Explain() {
 	ctx := context.Background()
 	peer := examplePeer(exampleFleet())

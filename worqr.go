@@ -52,6 +52,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/await"
 	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/engine"
@@ -128,6 +129,8 @@ type Options struct {
 	Logger              *slog.Logger // nil is slog.Default
 	FailureLog          FailureLog
 	Trace               *worqrtrace.Trace // copied
+	// Sources report on what is built on worqr, to Check, the exporters in contrib, and the dashboard.
+	Sources []inspect.Source // copied
 }
 
 const (
@@ -176,7 +179,7 @@ func (o *Options) check() error {
 	case o.FailureLog < LogLimited || o.FailureLog > LogPanics:
 		return fmt.Errorf("%w: unknown FailureLog %d", ErrInvalid, o.FailureLog)
 	}
-	return nil
+	return checkSources(o.Sources)
 }
 
 // A Peer is one member of the fleet.
@@ -196,6 +199,7 @@ type Peer struct {
 	fleet    *fleet.Fleet
 
 	recurring *recur.Schedules
+	sources   []inspect.Source // guarded
 
 	inboxes inbox.All  // of Events
 	ends    *await.Hub // for Wait
@@ -271,6 +275,9 @@ func newPeer(servers *store.Servers, lanes int, opts *Options) *Peer {
 	p.space = store.SpaceAt(servers, p.opts.Prefix)
 	p.log = logs.New(p.opts.Logger)
 	p.trace = tracing.New(p.opts.Trace, p.log)
+	for _, s := range p.opts.Sources {
+		p.sources = append(p.sources, guard(s, p.log))
+	}
 	p.lines = store.NewLines(servers, lanes, p.log, p.opts.CallTimeout, p.opts.beat())
 	p.calls = p.lines.Calls
 	p.reads = store.Reads(p.calls, 0)

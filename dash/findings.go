@@ -5,6 +5,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 )
 
@@ -43,7 +44,7 @@ func age(d time.Duration) string {
 
 // outdated reports whether a snapshot contradicts a finding of a check that started before it.
 func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
-	if f.Queue == "" || s.err != nil {
+	if f.Queue == "" || s.err != nil || !slices.Contains(worqr.FindingKinds(), f.Kind) { // of a Source
 		return false
 	}
 	q := s.find(queueOf(f))

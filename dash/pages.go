@@ -189,7 +189,7 @@ func (d *dashboard) overview(_ context.Context, now *snapshot, query url.Values)
 		row := overviewRow{Name: q.name, Counts: q.counts, Pace: q.pace, Spark: q.past.sparked(now.At), Level: b.Level, State: b.Title, Unknown: q.at.IsZero() || q.err != nil}
 		body.Rows = append(body.Rows, row)
 	}
-	return &page{Name: "overview", Tab: "overview", Heading: "Overview", Query: query, Now: now, Banners: all, Live: []string{"totals", "charts", "queues"}, Body: body}, nil
+	return &page{Name: "overview", Tab: "overview", Heading: "Overview", Query: query, Now: now, Banners: all, Live: []string{"totals", "charts", "queues", "sources"}, Body: body}, nil
 }
 
 // sortQueues sorts by a column, and those with problems first if none is named.

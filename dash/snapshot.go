@@ -34,6 +34,7 @@ type snapshot struct {
 	err      error     // why the last attempt to read failed; the rest is older
 	unlisted error     // why the workers couldn't be listed
 	answered time.Time // when the last queue was read
+	Sources  []section // as they are, even if the rest couldn't be read
 	Total    sample
 	Pace     pace
 }
@@ -94,13 +95,18 @@ func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
 	ctx, end := context.WithTimeout(ctx, readTimeout)
 	defer end()
 	begun := time.Now()
+	var asked sync.WaitGroup
+	var sources []section
+	asked.Go(func() { sources = sections(ctx, f.peer) })
 	next, err := f.counted(ctx, last, begun)
+	took := time.Since(begun)
+	asked.Wait()
 	if err != nil {
 		failed := *last
-		failed.err, failed.Took = err, time.Since(begun)
+		failed.err, failed.Took, failed.Sources = err, took, sources
 		return &failed
 	}
-	next.Took = time.Since(begun)
+	next.Took, next.Sources = took, sources
 	if next.answered.After(begun) {
 		next.Took = next.answered.Sub(begun) // the next one doesn't need to wait longer for queues that don't answer
 	}

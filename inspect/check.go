@@ -20,11 +20,11 @@ type CheckOptions struct {
 	MaxRetrying int // tasks of a queue that may wait for a retry; 0 is 10, negative none
 	MaxFailed   int // tasks of a failed queue; 0 reports any as a notice, negative as a warning
 	// Ignore leaves findings of these kinds out of the report; Repair still repairs them. See
-	// worqr.FindingKinds.
+	// worqr.FindingKinds; the name of a Source is a kind, too.
 	Ignore []FindingKind
 }
 
-// A FindingKind says what is wrong, such as "orphan"; worqr.FindingKinds returns all.
+// A FindingKind says what is wrong, such as "orphan"; worqr.FindingKinds returns all. A Source's findings have its name.
 type FindingKind string
 
 // A Severity says how bad a finding is.

@@ -15,6 +15,7 @@ import (
 
 // Metrics are the OpenTelemetry instruments.
 type metrics struct {
+	meter     metric.Meter
 	sent      messagingconv.ClientSentMessages
 	consumed  messagingconv.ClientConsumedMessages
 	operation messagingconv.ClientOperationDuration
@@ -38,6 +39,7 @@ var seconds = metric.WithExplicitBucketBoundaries(.005, .01, .025, .05, .075, .1
 
 func newMetrics(m metric.Meter) metrics {
 	return metrics{
+		meter:     m,
 		sent:      sure(messagingconv.NewClientSentMessages(m)),
 		consumed:  sure(messagingconv.NewClientConsumedMessages(m)),
 		operation: sure(messagingconv.NewClientOperationDuration(m, seconds)),

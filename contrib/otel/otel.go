@@ -25,6 +25,8 @@
 //	worqr.tasks.returned                   tasks of evicted workers that this process returned
 //	worqr.worker.evictions                 number of times this worker was evicted
 //	worqr.connection.losses                number of times Redis stopped answering
+//	worqr.source.readable                  with Watch: 1 if a source in worqr.Options.Sources reported in time
+//	worqr.source.<source>.<metric>         with Watch: its metrics
 //
 // Each queue has data points of its own. Instruments of package metric can't drop any, and its SDK
 // keeps 2,000 for each instrument and adds up the rest under otel.metric.overflow. If names of queues

@@ -58,6 +58,8 @@
 //	worqr_queues_omitted                          how many exist beyond Options.MaxQueues; they're missing above
 //	worqr_findings{kind,severity}                 of the last Check; see docs/findings.md
 //	worqr_last_check_timestamp_seconds            when it ended; 0 before
+//	worqr_source_readable{source}                 1 if a source in worqr.Options.Sources reported in time
+//	worqr_source_<source>_<metric>                its metrics; the source says whether they're of this process
 //
 // A scrape reads the state of queues from Redis, at most once a second. Check reads all keys of the
 // fleet, so it runs only with Options.CheckEvery, in the background.
@@ -113,8 +115,9 @@ type Metrics struct {
 
 	labels *labels
 
-	mu   sync.Mutex  // protects peer
-	peer *worqr.Peer // nil before Watch
+	mu      sync.Mutex  // protects the fields below
+	peer    *worqr.Peer // nil before Watch
+	sources []source
 }
 
 // New returns metrics. Opts may be nil.
@@ -148,14 +151,14 @@ func (m *Metrics) Watch(p *worqr.Peer) {
 	case m.peer != nil:
 		panic("worqrprom: Watch was called before; use one Metrics for each peer")
 	}
-	m.peer = p
+	m.peer, m.sources = p, sourcesOf(p)
 }
 
-// watched returns the peer, or nil before Watch.
-func (m *Metrics) watched() *worqr.Peer {
+// watched returns the peer, or nil before Watch, and its sources.
+func (m *Metrics) watched() (*worqr.Peer, []source) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	return m.peer
+	return m.peer, m.sources
 }
 
 // Describe implements prometheus.Collector.
@@ -175,6 +178,13 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- denied
 	to <- findings
 	to <- checked
+	to <- sourceReadable
+	_, sources := m.watched()
+	for _, s := range sources {
+		for _, d := range s.descs {
+			to <- d
+		}
+	}
 }
 
 // Collect implements prometheus.Collector. It blocks while the state of queues is read, for at most
@@ -186,10 +196,13 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	for a, n := range m.labels.inProgress() {
 		to <- prometheus.MustNewConstMetric(running, prometheus.GaugeValue, float64(n), a.queue, a.handler)
 	}
-	p := m.watched()
+	p, sources := m.watched()
 	if p == nil {
 		return
 	}
+	var reported sync.WaitGroup
+	defer reported.Wait()
+	reported.Go(func() { m.collectSources(sources, to) })
 	for _, f := range ofPeer {
 		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(p))
 	}

@@ -71,7 +71,8 @@ func add(r *inspect.CheckReport, f inspect.Finding) {
 
 var gravity = map[inspect.Severity]int{inspect.SeverityError: 0, inspect.SeverityWarning: 1, inspect.SeverityNotice: 2}
 
-func sortFindings(r *inspect.CheckReport) {
+// Sort sorts the findings of a report: worst first, then by queue and kind.
+func Sort(r *inspect.CheckReport) {
 	slices.SortStableFunc(r.Findings, func(a, b inspect.Finding) int {
 		return cmp.Or(cmp.Compare(gravity[a.Severity], gravity[b.Severity]), cmp.Compare(a.Queue, b.Queue), cmp.Compare(a.Kind, b.Kind))
 	})

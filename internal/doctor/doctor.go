@@ -79,7 +79,7 @@ func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, return
 		names[e.name] = true
 	}
 	c.report.Queues = len(names)
-	sortFindings(&c.report)
+	Sort(&c.report)
 	return &c.report, c.returned, err
 }
 
