@@ -45,12 +45,12 @@ var below = map[string][]string{
 	"internal/jsontext":    {},
 	"internal/keys":        {},
 	"internal/logs":        {},
-	"internal/next/store":  {"inspect", "internal/keys", "internal/logs", "internal/redisconn", "internal/topology"},
+	"internal/next/store":  {"inspect", "internal/next/invariants", "internal/keys", "internal/logs", "internal/redisconn", "internal/topology"},
 	"internal/next/engine": {"internal/capacity", "internal/logs", "internal/next/store", "internal/tracing", "worqrtrace"},
 	"internal/next/fleet":  {"internal/logs", "internal/next/engine", "internal/next/store", "internal/tracing", "worqrtrace"},
 	"internal/next/recur":  {"internal/logs", "internal/next/store"},
 	"internal/next/await":  {"internal/next/store"},
-	"internal/next/doctor": {"inspect", "internal/next/store", "internal/words"},
+	"internal/next/doctor": {"inspect", "internal/next/invariants", "internal/next/store", "internal/words"},
 	"internal/peertest":    {"", "inspect", "internal/redistest", "internal/store"},
 	"internal/program":     {},
 	"internal/redisconn":   {"internal/logs"},
@@ -60,6 +60,8 @@ var below = map[string][]string{
 	"internal/tracing":     {"internal/logs", "worqrtrace"},
 	"internal/words":       {},
 	"internal/topology":    {"internal/keys", "internal/redisconn"},
+
+	"internal/next/invariants": {"inspect"},
 }
 
 // knowRedis lists the packages that may use commands, keys and the driver.

@@ -38,7 +38,8 @@ func benchAt(t testing.TB, is *is.I, url, prefix string) *bench {
 	return &bench{t, is, redistest.Dial(t, url), line, space, space.Queue("q")}
 }
 
-// do runs a command on the keys of the queue: HSET tasks k:a A, or ZADD working:w 1 w.1.9.1.
+// do runs a command on the keys of the queue: HSET tasks k:a A, or ZADD working:w 1 w.1.9.1. ~ stands
+// for a blank.
 func (b *bench) do(command string) any {
 	b.Helper()
 	words := strings.Fields(command)
@@ -47,7 +48,7 @@ func (b *bench) do(command string) any {
 		if i == 0 {
 			w = b.key(w)
 		}
-		args = args.Add(w)
+		args = args.Add(strings.ReplaceAll(w, "~", " "))
 	}
 	return redistest.Do(b, b.conn, words[0], args...)
 }

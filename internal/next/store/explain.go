@@ -1,0 +1,82 @@
+package store
+
+import (
+	"context"
+	"strings"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/next/invariants"
+)
+
+var explain = verb("explain", asWorker)
+
+// A Queue is what Redis says about a queue as a whole.
+type Queue = invariants.Queue
+
+// A Place says where the waiting and failed copies of a task are, and what state the queue is in.
+type Place struct {
+	Queue    Queue
+	Before   []int // for each copy on the list, how many are before it there
+	Names    []About
+	Failed   []FailedCopy // newest first
+	Schedule *Schedule
+}
+
+// A FailedCopy is a failed task.
+type FailedCopy struct {
+	Name   string // in the failed queue
+	Record Record // without the payload
+	Aside  bool   // it has failed there, too
+}
+
+// A Schedule is what Redis knows of the schedule of a recurring task.
+type Schedule struct {
+	Times       []int64 // ms; some have passed
+	Passed      int64   // the time up to which its occurrences have passed
+	LastOutcome string  // how the last one ended; "": unknown
+	LastDue     int64   // ms
+	LastAt      int64   // ms
+}
+
+// Explain looks for the copies of a payload, or for a name if one is given. The parameters limit it:
+// most, the copies of each kind; depth, how far it looks into the list. It searches the newest 1,000
+// of the failed tasks. It changes nothing.
+func Explain(ctx context.Context, r Runner, q keys.Queue, name string, payload []byte, most, depth int) (*Place, error) {
+	failed, tail := keys.NextOf(q.Failed()).Ends()
+	in := explain.ask(ctx, r, q, name, payload, most, depth, failed, tail)
+	w := &Place{Queue: in.queue()}
+	before := in.list()
+	before.each(func() { w.Before = append(w.Before, int(before.int())) })
+	in.join(before)
+	names := in.list()
+	names.each(func() {
+		one := names.list()
+		w.Names = append(w.Names, one.about(q.IsFailed()))
+		names.join(one)
+	})
+	in.join(names)
+	failures := in.list()
+	failures.each(func() {
+		one := failures.list()
+		w.Failed = append(w.Failed, FailedCopy{one.string(), ReadRecord(one.bytes(), true), one.int() == 1})
+		failures.join(one)
+	})
+	in.join(failures)
+	if schedule := in.list(); len(schedule.rest) > 0 {
+		w.Schedule = schedule.times()
+		in.join(schedule)
+	}
+	return w, in.err
+}
+
+func (d *decoder) times() *Schedule {
+	s := &Schedule{}
+	for at := range strings.FieldsSeq(d.string()) {
+		s.Times = append(s.Times, numberIn(at))
+	}
+	s.Passed = d.number()
+	if last := strings.Split(d.string(), ":"); len(last) == 3 {
+		s.LastOutcome, s.LastDue, s.LastAt = wordIn(last[0]), numberIn(last[1]), numberIn(last[2])
+	}
+	return s
+}
