@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"strings"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/next/invariants"
@@ -15,11 +14,10 @@ type Queue = invariants.Queue
 
 // A Place says where the waiting and failed copies of a task are, and what state the queue is in.
 type Place struct {
-	Queue    Queue
-	Before   []int // for each copy on the list, how many are before it there
-	Names    []About
-	Failed   []FailedCopy // newest first
-	Schedule *Schedule
+	Queue  Queue
+	Before []int // for each copy on the list, how many are before it there
+	Names  []About
+	Failed []FailedCopy // newest first
 }
 
 // A FailedCopy is a failed task.
@@ -27,15 +25,6 @@ type FailedCopy struct {
 	Name   string // in the failed queue
 	Record Record // without the payload
 	Aside  bool   // it has failed there, too
-}
-
-// A Schedule is what Redis knows of the schedule of a recurring task.
-type Schedule struct {
-	Times       []int64 // ms; some have passed
-	Passed      int64   // the time up to which its occurrences have passed
-	LastOutcome string  // how the last one ended; "": unknown
-	LastDue     int64   // ms
-	LastAt      int64   // ms
 }
 
 // Explain looks for the copies of a payload, or for a name if one is given. The parameters limit it:
@@ -62,21 +51,5 @@ func Explain(ctx context.Context, r Runner, q keys.Queue, name string, payload [
 		failures.join(one)
 	})
 	in.join(failures)
-	if schedule := in.list(); len(schedule.rest) > 0 {
-		w.Schedule = schedule.times()
-		in.join(schedule)
-	}
 	return w, in.err
-}
-
-func (d *decoder) times() *Schedule {
-	s := &Schedule{}
-	for at := range strings.FieldsSeq(d.string()) {
-		s.Times = append(s.Times, numberIn(at))
-	}
-	s.Passed = d.number()
-	if last := strings.Split(d.string(), ":"); len(last) == 3 {
-		s.LastOutcome, s.LastDue, s.LastAt = wordIn(last[0]), numberIn(last[1]), numberIn(last[2])
-	}
-	return s
 }

@@ -9,9 +9,8 @@
 -- ARGV[11] tail     end of these names, "{q}"
 -- Uses lib_queue, lib_lease, lib_record, lib_about.
 --
--- Returns {queue, before, names, failed, schedule}: the queue and names as in lib_about; for each copy on the list, how
--- many are before it; {name, record without the payload, 1 if it's aside} for each failed copy, newest first; and, of a
--- name with a schedule, {times, passed, last}.
+-- Returns {queue, before, names, failed}: the queue and names as in lib_about; for each copy on the list, how many are
+-- before it; and {name, record without the payload, 1 if it's aside} for each failed copy, newest first.
 local by, payload, most, depth = ARGV[6], ARGV[7], tonumber(ARGV[8]), tonumber(ARGV[9])
 local digest = by == '' and digest_of(payload)
 local bytes = 0
@@ -64,6 +63,4 @@ for i, kind in ipairs({ 'ready', 'aside' }) do
   end
 end
 
-local text, passed, last = unpack(redis.call('HMGET', q.recurrence, by, 'passed:' .. by, 'last:' .. by))
-local times = string.match(text or '', '^([%d ]*)|')
-return { about_queue(), before, about, failures, times and { times, passed or '0', last or '' } or {} }
+return { about_queue(), before, about, failures }

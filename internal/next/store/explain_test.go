@@ -33,7 +33,7 @@ func TestExplain(t *testing.T) {
 				where += fmt.Sprint(" behind ", a.Behind.At)
 			}
 			if a.Asserted > 0 {
-				where += fmt.Sprint(" ", len(p.Schedule.Times), " times")
+				where += " asserted"
 			}
 			all = append(all, strings.TrimSpace(fmt.Sprint(where, " ", a.Retries, " ", a.Crashes, " ", a.Error)))
 		}
@@ -55,7 +55,7 @@ func TestExplain(t *testing.T) {
 		{"ZADD ready -7 k:other", "k:ready", "ready 1 0 0"},
 		{"ZADD ready -7 k:ready", "k:ready", "ready 0 returned 0 0"},
 		{"", "k:later", "schedule 1 2 0 why"},
-		{"", "k:plan", "schedule 0 2 times 0 0"},
+		{"", "k:plan", "schedule 0 asserted 0 0"},
 		{"HSET tasks u:<a> 1:0:0:0:0:0:a ; ZADD ready 9 u:<a>", "a", "ready 1 0 0"},
 		{"HSET failed.tasks r:<a>:7 0:0:0:0:0:31:crashed:9:w:w.1.1.1:0:0:0:3:whya ; ZADD failed.copies 0 r:<a>:7", "a", "failed crashed why false"},
 		{"HSET failed.tasks u:<a>#7 0:0:0:0:0:30:failed:9:w:w.1.1.1:0:0:0:3:whya ; ZADD failed.aside 1 u:<a>#7", "a", "failed failed why true"},
