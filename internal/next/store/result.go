@@ -8,7 +8,6 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/topology"
 )
 
 // The ways in which a task ends, as in its Ended.
@@ -91,8 +90,8 @@ type EndListener struct {
 }
 
 // AwaitEnd subscribes to the ends of a name's tasks, until stop is called. It doesn't block. It fails
-// when the connections are closed.
-func AwaitEnd(sub *topology.Subscribers, q keys.Queue, name string, by EndListener) (stop func(), err error) {
+// with ErrClosed.
+func (l *Lines) AwaitEnd(q keys.Queue, name string, by EndListener) (stop func(), err error) {
 	s := &redisconn.Subscription{
 		Topics:  topics(q, q.End(name)),
 		Message: func(string, []byte) { by.Look() },
@@ -101,7 +100,7 @@ func AwaitEnd(sub *topology.Subscribers, q keys.Queue, name string, by EndListen
 		Moved:   func(redisconn.Topic, string) { by.Heard(false) },
 		Closed:  by.Closed,
 	}
-	return func() { sub.Remove(s) }, sub.Add(q, s)
+	return func() { l.Sub.Remove(s) }, l.Sub.Add(q, s)
 }
 
 // topics returns what to subscribe to in order to hear some channels of a queue. In a cluster, scripts

@@ -11,7 +11,6 @@ import (
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
-	"github.com/worqr/worqr/internal/topology"
 )
 
 func TestReadResult(t *testing.T) {
@@ -67,13 +66,10 @@ func TestEnds(t *testing.T) {
 func TestAwaitEnd(t *testing.T) {
 	is := redistest.Parallel(t)
 	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(t)
-	log := logs.New(slog.New(slog.DiscardHandler))
-	sub := topology.NewSubscribers(topology.Of(dial), nil, func(dial redisconn.Dial) *redisconn.Subscriber {
-		return redisconn.NewSubscriber(dial, log)
-	})
+	l := NewLines(Single(dial), logs.New(slog.New(slog.DiscardHandler)), time.Second, time.Second)
 	q := keys.NewSpace(redistest.Prefix(t)).Queue("q")
 	looks, closed := make(chan bool, 10), make(chan bool, 1)
-	stop, err := AwaitEnd(sub, q, "k:x", EndListener{Look: func() { looks <- true }, Heard: func(bool) {}, Closed: func() { closed <- true }})
+	stop, err := l.AwaitEnd(q, "k:x", EndListener{Look: func() { looks <- true }, Heard: func(bool) {}, Closed: func() { closed <- true }})
 	is.NoErr(err)
 	<-looks
 	conn := redistest.Conn(t)
@@ -81,9 +77,9 @@ func TestAwaitEnd(t *testing.T) {
 	redistest.Do(t, conn, "PUBLISH", q.End("k:x"), "")
 	<-looks
 	is.Equal(len(looks), 0)
-	sub.Close()
+	l.Close()
 	<-closed
 	stop()
-	_, err = AwaitEnd(sub, q, "k:x", EndListener{})
-	is.Equal(err, redisconn.ErrClosed)
+	_, err = l.AwaitEnd(q, "k:x", EndListener{})
+	is.Equal(err, ErrClosed)
 }
