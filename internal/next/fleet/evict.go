@@ -3,11 +3,13 @@ package fleet
 import (
 	"cmp"
 	"context"
-	"iter"
+	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"time"
 
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/next/store"
 	"github.com/worqr/worqr/worqrtrace"
 )
@@ -103,60 +105,87 @@ func (n *node) looked(some []*member, looks []store.Look, errs []error) {
 
 // Fail evicts a worker, alive or not, and returns the number of returned tasks.
 func (f *Fleet) Fail(ctx context.Context, worker string) (returned int, err error) {
-	dead := evictions{}
-	errs := f.eachQueue(ctx, func(q store.Keys, id string) error {
-		known, n, err := store.FailWorker(ctx, f.Lines.Calls, q, worker, f.lease.Beat)
-		if known {
-			dead.add(id, store.Dead{Worker: worker, Tasks: n})
-		}
-		f.returned(id, n)
-		returned += n
-		return err
-	})
+	dead, returned, errs := f.byHand(ctx, worker)
 	if o := dead[worker]; o != nil {
 		f.evictedOther(store.Worker{ID: worker}, o)
 	}
-	return returned, joined(append(errs, f.partly(f.dismiss(ctx, []string{worker}))))
+	return returned, joined(append(errs, store.Unregister(ctx, f.Lines.Calls, f.Space, worker)))
 }
 
 // Sweep checks every queue once, evicts workers that were already silent for too long at an earlier
 // check, and returns their ids.
 func (f *Fleet) Sweep(ctx context.Context) (failed []string, err error) {
-	dead := evictions{}
-	errs := f.eachQueue(ctx, func(q store.Keys, id string) error {
-		now, err := store.NowAt(ctx, f.Lines.Calls, q)
-		if err != nil {
-			return err
-		}
-		for {
-			look, err := store.Evict(ctx, f.Lines.Calls, q, "", now+f.lease.Beat.Milliseconds(), f.lease.Beat)
-			if err != nil {
-				return err
-			}
-			f.returned(id, look.Returned)
-			for _, d := range look.Evicted {
-				dead.add(id, d)
-			}
-			if look.Wait != 0 {
-				return nil
-			}
-		}
-	})
+	dead, _, errs := f.byHand(ctx, "")
 	failed = slices.Sorted(maps.Keys(dead)) // UUIDv7s sort by the time they were made
-	if len(dead) > 0 {
-		f.counts.Swept.Add(int64(len(dead)))
-		last := context.WithoutCancel(ctx)
-		f.report(dead, f.registered(last, failed))
-		errs = append(errs, f.partly(f.dismiss(last, failed)))
-	}
-	return failed, joined(append(errs, f.partly(store.Prune(ctx, f.Lines.Calls, f.Space))))
+	f.counts.Swept.Add(int64(len(dead)))
+	last := context.WithoutCancel(ctx)
+	f.report(dead, f.registered(last, failed))
+	return failed, joined(append(errs, store.Unregister(last, f.Lines.Calls, f.Space, failed...), store.Prune(ctx, f.Lines.Calls, f.Space)))
 }
 
-func halves(s store.Space, name string) iter.Seq2[store.Keys, string] {
-	return func(yield func(store.Keys, string) bool) {
-		q := s.Queue(name)
-		_ = yield(q, name) && yield(q.Failed(), name+failedHalf)
+// byHand evicts one worker, or, without one, those that are dead, from each queue and each failed queue. If Redis
+// refuses a queue, it continues and names the queue in its error. If a cluster node is down, it skips the node's
+// other queues after the first.
+func (f *Fleet) byHand(ctx context.Context, worker string) (dead evictions, returned int, errs []error) {
+	dead, skipped, away := evictions{}, 0, store.NewAbsence(f.Lines.Calls)
+	for name, err := range store.Queues(ctx, f.Lines.Calls, f.Space) {
+		if err != nil {
+			errs = append(errs, f.Describe("list queues", "", err))
+			break
+		}
+		q := f.Space.Queue(name)
+		if away.Has(q) {
+			skipped++
+			continue
+		}
+		n, err := f.byHandOn(ctx, q, name, worker, dead)
+		if err == nil {
+			var more int
+			more, err = f.byHandOn(ctx, q.Failed(), name+failedHalf, worker, dead)
+			n += more
+		}
+		returned += n
+		if err == nil {
+			continue
+		}
+		errs = append(errs, fmt.Errorf("queue %q: %w", name, logs.WithoutInput(err)))
+		if !store.OfQueue(err) && (ctx.Err() != nil || !away.Note(q, err)) {
+			break
+		}
 	}
+	if skipped > 0 {
+		errs = append(errs, fmt.Errorf("queues skipped, since their node can't be reached: %d", skipped))
+	}
+	return dead, returned, errs
+}
+
+func (f *Fleet) byHandOn(ctx context.Context, q store.Keys, id, worker string, dead evictions) (returned int, err error) {
+	judge := int64(0) // no others
+	if worker == "" {
+		now, err := store.NowAt(ctx, f.Lines.Calls, q)
+		if err != nil {
+			return 0, err
+		}
+		judge = now + f.lease.Beat.Milliseconds()
+	}
+	l, err := store.EvictAll(ctx, f.Lines.Calls, q, worker, judge, f.lease.Beat)
+	for _, d := range l.Evicted {
+		dead.add(id, d)
+	}
+	f.returned(id, l.Returned)
+	return l.Returned, err
+}
+
+// most is the largest number of errors in one error.
+const most = 20
+
+// joined combines the errors of many queues: it returns the first few.
+func joined(errs []error) error {
+	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
+	if len(errs) > most {
+		errs = append(errs[:most:most], fmt.Errorf("more errors: %d", len(errs)-most))
+	}
+	return errors.Join(errs...)
 }
 
 // An eviction holds what a peer knows about a worker that it has evicted.

@@ -67,7 +67,7 @@ type Config struct {
 	// taken over: Redis may have lost everything.
 	CameBack func()
 	// Over, if not nil, is called when no peer asserts a queue's schedule anymore.
-	Over  func(name, id string, q store.Keys)
+	Over  func(store.Target)
 	Trace *tracing.Caller
 }
 
@@ -159,7 +159,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 		if errors.Is(err, store.ErrUnknown) { // it may be registered
 			tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.lease.Beat)
 			defer cancel()
-			_ = f.unregister(tidy, w.id) // best effort
+			_ = store.Unregister(tidy, f.Lines.Control, f.Space, w.id) // best effort
 		}
 		return err
 	}
@@ -194,25 +194,30 @@ func (f *Fleet) Stop(ctx context.Context) error {
 	return err
 }
 
-// Want makes the worker join the queue, and join it again whenever necessary. It doesn't block.
-func (f *Fleet) Want(q *Queue) {
-	if w := f.present(); w != nil {
-		w.mu.Lock()
-		w.wanted[q.ID] = q
-		w.mu.Unlock()
-		w.hurry()
-	}
-}
-
-// Wants reports whether the worker serves a queue or should.
-func (f *Fleet) Wants(id string) bool {
+// with calls a function with the worker, under its lock. It does nothing if there is none, and reports that.
+func (f *Fleet) with(do func(w *worker)) (started bool) {
 	w := f.present()
 	if w == nil {
 		return false
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	return w.wanted[id] != nil
+	do(w)
+	return true
+}
+
+// Want makes the worker join the queue, and join it again whenever necessary. It doesn't block.
+func (f *Fleet) Want(q *Queue) {
+	f.with(func(w *worker) {
+		w.wanted[q.ID] = q
+		w.hurry()
+	})
+}
+
+// Wants reports whether the worker serves a queue or should.
+func (f *Fleet) Wants(id string) (wants bool) {
+	f.with(func(w *worker) { wants = w.wanted[id] != nil })
+	return wants
 }
 
 // Join makes the worker a member of the queue, and waits for that. It fails with ErrNotStarted.
@@ -235,42 +240,30 @@ func (f *Fleet) Leave(ctx context.Context, id string) error {
 
 // Session returns the session of the queue with the id. It fails with ErrNotWorking, or with
 // ErrEvicted if the worker is coming back.
-func (f *Fleet) Session(id string) (Session, error) {
-	w := f.present()
-	if w == nil {
-		return nil, fmt.Errorf("%w; call StartWorker and StartWork first", ErrNotWorking)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch m := w.members[id]; {
-	case m != nil:
-		return m.Session, nil
-	case w.wanted[id] != nil:
-		return nil, fmt.Errorf("%w, and is coming back", ErrEvicted)
-	}
-	return nil, fmt.Errorf("%w; call StartWork first", ErrNotWorking)
+func (f *Fleet) Session(id string) (s Session, err error) {
+	err = fmt.Errorf("%w; call StartWorker and StartWork first", ErrNotWorking)
+	f.with(func(w *worker) {
+		if m := w.members[id]; m != nil {
+			s, err = m.Session, nil
+		} else if w.wanted[id] != nil {
+			err = fmt.Errorf("%w, and is coming back", ErrEvicted)
+		}
+	})
+	return s, err
 }
 
 // Sessions returns all sessions.
 func (f *Fleet) Sessions() (all []Session) {
-	w := f.present()
-	if w == nil {
-		return nil
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, m := range w.members {
-		all = append(all, m.Session)
-	}
+	f.with(func(w *worker) {
+		for _, m := range w.members {
+			all = append(all, m.Session)
+		}
+	})
 	return all
 }
 
-// Announce makes the worker rewrite its registration in its next turn.
-func (f *Fleet) Announce() {
-	if w := f.present(); w != nil {
-		w.outdate()
-	}
-}
+// Announce makes the worker rewrite its registration in its next turn. It doesn't block.
+func (f *Fleet) Announce() { f.with(func(w *worker) { w.announced = time.Time{} }) }
 
 // Changed must be called after another server has replaced the previous one, as in a failover, and
 // all connections to the old one are closed. It doesn't block. In its next turn, the worker looks for
@@ -279,9 +272,5 @@ func (f *Fleet) Announce() {
 // together.
 func (f *Fleet) Changed() {
 	f.CameBack()
-	if w := f.present(); w != nil {
-		w.mu.Lock()
-		defer w.mu.Unlock()
-		w.moved, w.announced = true, time.Time{}
-	}
+	f.with(func(w *worker) { w.moved, w.announced = true, time.Time{} })
 }

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
-
 	"github.com/worqr/worqr/internal/next/store"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -21,7 +19,7 @@ func TestHeartbeatsWaitForNobody(t *testing.T) {
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	f := newPeer(t, redistest.URL(), prefix, time.Second)
 	blocked, free := make(chan struct{}, 100), make(chan struct{})
-	f.Over = func(string, string, store.Keys) {
+	f.Over = func(store.Target) {
 		blocked <- struct{}{}
 		<-free
 	}
@@ -182,22 +180,6 @@ func TestStuck(t *testing.T) {
 	})
 	f.worker = nil
 	is.True(f.LastBeat().IsZero())
-}
-
-// The joined error of many queues contains the one that affects all of them, if there is one,
-// and otherwise the first few.
-func TestJoined(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	is.NoErr(joined([]error{nil, nil}))
-	of := redis.Error("WRONGTYPE of a key")
-	all := errors.New("Redis is away")
-	is.Equal(joined([]error{nil, fmt.Errorf("queue a: %w", of), &ofSome{errors.New("skipped")}, all}), all)
-	many := make([]error, most+5)
-	for i := range many {
-		many[i] = of
-	}
-	is.True(strings.HasSuffix(joined(many).Error(), "more errors: 5"))
 }
 
 // Whoever writes Redis's keys can add any number of members. The log doesn't grow as fast.

@@ -11,42 +11,35 @@ import (
 
 // LastBeat returns when the last answered heartbeat was sent, or the worker was started. In a
 // cluster, it refers to the node that has been silent for longest. It is zero without a worker.
-func (f *Fleet) LastBeat() time.Time {
-	w := f.present()
-	if w == nil {
-		return time.Time{}
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.beatenLocked()
+func (f *Fleet) LastBeat() (at time.Time) {
+	f.with(func(w *worker) { at = w.beatenLocked() })
+	return at
 }
 
 // beatenLocked does LastBeat's work under the lock.
-func (w *worker) beatenLocked() (oldest time.Time) {
-	beating := map[*node]bool{w.nodes[store.Somewhere]: true} // it renews the registration
+func (w *worker) beatenLocked() time.Time {
+	oldest := w.nodes[store.Somewhere].answered // it renews the registration
 	for _, m := range w.members {
-		beating[m.node] = true
-	}
-	for n := range beating {
-		if oldest.IsZero() || n.answered.Before(oldest) {
-			oldest = n.answered
+		if at := m.node.answered; at.Before(oldest) {
+			oldest = at
 		}
 	}
 	return oldest
 }
 
 // Unfit returns why the worker can't work on all its queues now, or nil if it can.
-func (f *Fleet) Unfit() error {
-	w := f.present()
-	if w == nil {
+func (f *Fleet) Unfit() (err error) {
+	if !f.with(func(w *worker) { err = w.unfitLocked() }) {
 		return fmt.Errorf("%w; call Run or StartWorker", ErrNotStarted)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	if w.closing {
+	return err
+}
+
+func (w *worker) unfitLocked() error {
+	switch {
+	case w.closing:
 		return ErrShutdown
-	}
-	if w.evicted {
+	case w.evicted:
 		return fmt.Errorf("%w; it comes back under a new id", ErrEvicted)
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.wanted)) {
@@ -55,7 +48,7 @@ func (f *Fleet) Unfit() error {
 			return NotJoined(name)
 		}
 	}
-	if silent := time.Since(w.beatenLocked()); f.Lease > 0 && silent >= f.lease.Sure {
+	if silent := time.Since(w.beatenLocked()); w.fleet.Lease > 0 && silent >= w.fleet.lease.Sure {
 		return fmt.Errorf("%w; the last answered heartbeat was sent %v ago", ErrLeaseExpired, silent.Round(time.Millisecond))
 	}
 	return nil
@@ -71,18 +64,14 @@ const stuckAfter = 30 * time.Second
 
 // Stuck returns an error if heartbeats are no longer sent, although Redis may answer: their loop
 // hasn't begun a turn for far longer than a turn may take.
-func (f *Fleet) Stuck() error {
-	w := f.present()
-	if w == nil {
-		return nil
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	most := max(stuckAfter, 2*(w.patience()+f.lease.Beat))
-	for _, n := range w.nodes {
-		if since := time.Since(n.turned); since > most {
-			return fmt.Errorf("no heartbeat has been attempted for %v", since.Round(time.Second))
+func (f *Fleet) Stuck() (err error) {
+	f.with(func(w *worker) {
+		most := max(stuckAfter, 2*(w.patience()+f.lease.Beat))
+		for _, n := range w.nodes {
+			if since := time.Since(n.turned); since > most {
+				err = fmt.Errorf("no heartbeat has been attempted for %v", since.Round(time.Second))
+			}
 		}
-	}
-	return nil
+	})
+	return err
 }

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 
 	"github.com/worqr/worqr/internal/next/store"
 )
@@ -19,8 +18,7 @@ func (w *worker) join(ctx context.Context, q *Queue) error {
 	if err := w.readmitted(ctx); err != nil {
 		return err
 	}
-	_, err := w.joinThese(ctx, []*Queue{q})
-	return err
+	return w.joinThese(ctx, []*Queue{q}, func(_ *Queue, err error) error { return err })
 }
 
 // joinAll joins the wanted queues that the worker isn't a member of. The caller holds w.joining.
@@ -34,50 +32,43 @@ func (w *worker) joinAll(ctx context.Context) error {
 	slices.SortFunc(missing, func(a, b *Queue) int { return strings.Compare(a.ID, b.ID) }) // so that the first error always has the same queue
 	var first error
 	for some := range slices.Chunk(missing, page) {
-		of, err := w.joinThese(ctx, some)
-		switch {
-		case errors.Is(err, ErrNotStarted):
+		err := w.joinThese(ctx, some, func(q *Queue, err error) error { return w.fleet.Describe("start work", q.Name, err) })
+		if errors.Is(err, ErrNotStarted) {
 			return nil
-		case err != nil:
-			first = cmp.Or(first, w.fleet.Describe("start work", of.Name, err))
 		}
+		first = cmp.Or(first, err)
 	}
 	return first
 }
 
 // joinThese makes the worker a member of queues, all in a few exchanges, on all nodes concurrently,
-// so that a node that is down delays only its own queues. It returns the first error, and its queue.
+// so that a node that is down delays only its own queues. It returns the first error, which describe has wrapped.
 // The caller holds w.joining.
-func (w *worker) joinThese(ctx context.Context, queues []*Queue) (of *Queue, err error) {
+func (w *worker) joinThese(ctx context.Context, queues []*Queue, describe func(q *Queue, err error) error) error {
 	w.mu.Lock()
 	id, closing := w.id, w.closing
 	missing := slices.DeleteFunc(slices.Clone(queues), func(q *Queue) bool { return w.members[q.ID] != nil })
 	w.mu.Unlock()
 	switch {
 	case closing:
-		return queues[0], ErrNotStarted
+		return ErrNotStarted
 	case len(missing) == 0:
-		return nil, nil
+		return nil
 	}
 	homes := w.fleet.Lines.Control.Homes(keysOf(missing))
-	failed := make([]*trouble, len(homes))
-	var asking sync.WaitGroup
-	for i, indexes := range homes {
+	errs := make([]error, len(homes))
+	each(homes, func(i int, indexes []int) {
 		some := make([]*Queue, len(indexes))
 		for j, k := range indexes {
 			some[j] = missing[k]
 		}
-		asking.Go(func() { failed[i] = w.joinAt(ctx, id, some) })
-	}
-	asking.Wait()
+		errs[i] = w.joinAt(ctx, id, some, describe)
+	})
 	w.outdate()
 	if err := w.announce(ctx); err != nil {
 		w.fleet.Log.Debug("worqr: can't list queues or update the registration", "queues", len(missing), "err", err) // retried
 	}
-	if i := slices.IndexFunc(failed, func(t *trouble) bool { return t != nil }); i >= 0 {
-		return failed[i].of, failed[i].err
-	}
-	return nil, nil
+	return cmp.Or(errs...)
 }
 
 func keysOf(queues []*Queue) []store.Keys {
@@ -92,19 +83,13 @@ const maxAsks = 100 // tries to join a queue while other workers leave it
 
 var errCrowd = errors.New("other workers keep leaving the queue; try again")
 
-// A trouble is the error of a join.
-type trouble struct {
-	of  *Queue
-	err error
-}
-
 // joinAt makes the worker a member of queues of one node. Each try uses up a number. So a try whose answer was lost
 // needs no care: if it was carried out, the next one succeeds as well, and a late copy of it changes nothing. It
 // returns the first error.
-func (w *worker) joinAt(ctx context.Context, id string, queues []*Queue) (first *trouble) {
+func (w *worker) joinAt(ctx context.Context, id string, queues []*Queue, describe func(q *Queue, err error) error) (first error) {
 	fail := func(q *Queue, err error) {
 		if first == nil && err != nil {
-			first = &trouble{q, err}
+			first = describe(q, err)
 		}
 	}
 	control := w.fleet.Lines.Control

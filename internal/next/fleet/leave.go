@@ -42,15 +42,16 @@ func (w *worker) leave(ctx context.Context) error {
 		tidy, cancel = context.WithTimeout(context.WithoutCancel(ctx), w.fleet.lease.Beat)
 	}
 	defer cancel()
-	errs = append(errs, w.retry(tidy, func() error { return w.settleAll(tidy) }))
+	ids := append(dead, w.id) // dead workers may stay: their registrations expire
+	last := w.retry(tidy, func() error {
+		return joined([]error{w.settleAll(tidy), store.Unregister(tidy, w.fleet.Lines.Control, w.fleet.Space, ids...)})
+	})
 	for i, m := range members {
 		if !w.owes(m) { // the leave was repeated
 			errs[i] = nil
 		}
 	}
-	errs = append(errs, w.retry(tidy, func() error { return w.fleet.unregister(tidy, w.id) }))
-	_ = w.fleet.dismiss(tidy, dead) // or their registrations expire
-	if err := joined(errs); err != nil {
+	if err := joined(append(errs, last)); err != nil {
 		return fmt.Errorf("leave: Redis didn't confirm it; peers will return this worker's tasks when its lease expires: %w", err)
 	}
 	return nil
@@ -145,9 +146,8 @@ func (w *worker) settle(ctx context.Context, m membership) error {
 func (w *worker) part(ctx context.Context, queue string) error {
 	// If ctx has ended, the worker still leaves, unless a join hangs: that join may be calling a
 	// method of a Pool's error which makes the worker leave.
-	turn, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	turn, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.patience())
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*w.fleet.lease.Beat, cancel) })()
 	if err := w.await(turn); err != nil {
 		return cmp.Or(context.Cause(ctx), err)
 	}

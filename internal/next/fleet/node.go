@@ -239,7 +239,7 @@ func (n *node) send(ctx context.Context, b *beat) (err error) {
 func (n *node) receive(m *member, pulse *store.Pulse, sent time.Time) {
 	m.Pulse(pulse, sent)
 	if f := n.fleet; pulse.Over && f.Over != nil {
-		f.notes.Add(func() { f.Over(m.queue.Name, m.queue.ID, m.queue.Keys) })
+		f.notes.Add(func() { f.Over(store.Target{Name: m.queue.Name, ID: m.queue.ID, Keys: m.queue.Keys}) })
 	}
 	if pulse.Evict {
 		n.mu.Lock()

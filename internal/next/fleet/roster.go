@@ -78,21 +78,11 @@ func (w *worker) ttl() time.Duration {
 	return max(2*w.fleet.Lease, time.Second)
 }
 
-// tidyLater makes the worker remove dead workers from the roster, once their registrations have
-// expired. It does so some time after it starts, in case a peer died after it evicted a worker and
-// before it updated the roster, and again if its own update failed. That's enough, since other
-// workers start later.
-func (w *worker) tidyLater() {
-	if w.fleet.Lease < 0 {
-		return
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.prune = time.Now().Add(w.ttl() * 3 / 2)
-}
+// pruneEvery is how often a worker looks for workers on the roster that have died without being evicted by a live
+// peer, or without a queue. The first time is when those that died before it started have no registration anymore.
+const pruneEvery = time.Hour
 
-// tidy removes the registrations of workers that were evicted a while ago, and sometimes looks for
-// dead ones.
+// tidy removes the registrations of workers that were evicted a while ago, and sometimes looks for dead ones.
 func (w *worker) tidy(ctx context.Context) {
 	f, now := w.fleet, time.Now()
 	w.mu.Lock()
@@ -103,18 +93,20 @@ func (w *worker) tidy(ctx context.Context) {
 			delete(w.dead, id)
 		}
 	}
-	prune := !w.prune.IsZero() && !now.Before(w.prune)
+	prune := !now.Before(w.prune)
 	if prune {
-		w.prune = time.Time{}
+		w.prune = now.Add(pruneEvery)
 	}
 	w.mu.Unlock()
-	err := f.dismiss(ctx, dead)
+	var err error
+	if len(dead) > 0 {
+		err = store.Unregister(ctx, f.Lines.Calls, f.Space, dead...) // or they expire
+	}
 	if prune {
 		err = cmp.Or(err, store.PruneSome(ctx, f.Lines.Calls, f.Space))
 	}
 	if err != nil {
 		f.Log.Debug("worqr: removing the registrations of dead workers", "workers", len(dead), "err", err)
-		w.tidyLater()
 	}
 }
 
@@ -123,30 +115,14 @@ func (w *worker) tidy(ctx context.Context) {
 // on another queue, which is noticed a heartbeat after that. Until then, other peers read its name.
 const nameless = 9
 
-func (f *Fleet) unregister(ctx context.Context, ids ...string) error {
-	return store.Unregister(ctx, f.Lines.Control, f.Space, ids...)
-}
-
-// dismiss removes dead workers from the roster.
-func (f *Fleet) dismiss(ctx context.Context, dead []string) error {
-	for ids := range slices.Chunk(dead, page) {
-		if err := store.Unregister(ctx, f.Lines.Calls, f.Space, ids...); err != nil {
-			return err
-		}
-	}
-	return nil
-}
-
-// registered returns the registrations of the workers that still have one. It gives up soon.
+// registered returns the registrations of workers that still have one, by id, of at most a page. It gives up soon.
 func (f *Fleet) registered(ctx context.Context, ids []string) map[string]store.Worker {
 	ctx, cancel := context.WithTimeout(ctx, max(f.lease.Beat/4, 500*time.Millisecond))
 	defer cancel()
 	all := map[string]store.Worker{}
-	for some := range slices.Chunk(ids, page) {
-		workers, _ := store.Registrations(ctx, f.Lines.Calls, f.Space, some)
-		for _, w := range workers {
-			all[w.ID] = w
-		}
+	workers, _ := store.Registrations(ctx, f.Lines.Calls, f.Space, ids[:min(len(ids), page)])
+	for _, w := range workers {
+		all[w.ID] = w
 	}
 	return all
 }

@@ -42,7 +42,7 @@ type worker struct {
 	rounds    map[store.Keys]int64 // the last number that this id has used up on a queue without a session
 	owed      map[membership]int64 // memberships to end, unless they are to be joined again, and their last rounds
 	dead      map[string]time.Time // workers on the roster that were evicted, and when
-	prune     time.Time            // when to look for dead workers on the roster; zero: none are known
+	prune     time.Time            // when to look for dead workers on the roster
 	nodes     map[string]*node     // by home
 }
 
@@ -74,7 +74,7 @@ func newWorker(f *Fleet, id string) *worker {
 		owed: map[membership]int64{}, dead: map[string]time.Time{}, nodes: map[string]*node{},
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	w.tidyLater()
+	w.prune = w.started.Add(w.ttl() * 3 / 2)
 	return w
 }
 
@@ -111,6 +111,7 @@ func (w *worker) belong() {
 		}
 		ctx, cancel := context.WithTimeout(w.ctx, w.patience())
 		err := w.look(ctx)
+		w.tidy(ctx)
 		cancel()
 		if w.ctx.Err() != nil {
 			return
@@ -140,7 +141,6 @@ func (w *worker) pass() { <-w.joining }
 
 // look is one turn of the run loop.
 func (w *worker) look(ctx context.Context) error {
-	w.tidy(ctx)
 	if w.await(ctx) != nil {
 		return nil // another join is taking a while
 	}
@@ -216,7 +216,7 @@ func (w *worker) comeBack(ctx context.Context) error {
 	}
 	f.Engine.Pass() // the units of the ended sessions
 	w.lookForLoss(ctx, slices.Collect(maps.Values(members)))
-	if err := cmp.Or(w.settleAll(ctx), f.unregister(ctx, old)); err != nil {
+	if err := cmp.Or(w.settleAll(ctx), store.Unregister(ctx, f.Lines.Control, f.Space, old)); err != nil {
 		f.Log.Debug("worqr: leaving under the old id", "err", err) // retried; or the registration expires
 	}
 	w.outdate() // it isn't registered until the end of the turn

@@ -79,7 +79,7 @@ func TestHeartbeatAgain(t *testing.T) {
 	}
 }
 
-// Leave and FailWorker go on until all tasks are returned, also if a reply is lost.
+// Leave and EvictAll go on until all tasks are returned, also if a reply is lost.
 func TestLeaveReturnsAll(t *testing.T) {
 	t.Parallel()
 	for name, end := range map[string]func(ctx context.Context, r Runner, q Keys) (int, error){
@@ -95,11 +95,11 @@ func TestLeaveReturnsAll(t *testing.T) {
 			return Leave(ctx, f, SharedOf(q), "w", 2)
 		},
 		"evict": func(ctx context.Context, r Runner, q Keys) (int, error) {
-			known, n, err := FailWorker(ctx, r, q, "w", time.Second)
-			if err == nil && !known {
-				err = errors.New("it was a member")
+			l, err := EvictAll(ctx, r, q, "w", 0, time.Second)
+			if err == nil && !slices.Equal(l.Evicted, []Dead{{"w", 450}}) {
+				err = fmt.Errorf("evicted: %v", l.Evicted)
 			}
-			return n, err
+			return l.Returned, err
 		},
 	} {
 		t.Run(name, func(t *testing.T) {

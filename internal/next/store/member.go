@@ -87,18 +87,6 @@ func Leave(ctx context.Context, r Runner, q *Shared, worker string, round int64)
 // OfQueue reports whether an error concerns one queue or key alone: Redis has answered.
 func OfQueue(err error) bool { return redisconn.Answered(err) }
 
-// FailWorker evicts a worker, and returns its tasks and those of others that leave. known reports whether it was
-// a member.
-func FailWorker(ctx context.Context, r Runner, q keys.Queue, worker string, grace time.Duration) (known bool, returned int, err error) {
-	for target := worker; ; target = "" {
-		l, err := Evict(ctx, r, q, target, 0, grace)
-		known, returned = known || len(l.Evicted) > 0, returned+l.Returned
-		if err != nil || l.Wait != 0 {
-			return known, returned, err
-		}
-	}
-}
-
 // A Pulse is the answer to a heartbeat.
 type Pulse struct {
 	Deadline int64    // when the lease would have expired, in ms of Redis time
@@ -150,6 +138,17 @@ type Look struct {
 // what has happened since; 0 means never.
 func Evict(ctx context.Context, r Runner, q keys.Queue, worker string, judge int64, grace time.Duration) (l Look, err error) {
 	return ReadEvict(reply(r.One(ctx, EvictCall(SharedOf(q), worker, judge, grace))))
+}
+
+// EvictAll calls Evict until there's nothing more to do at present. It answers what all calls did.
+func EvictAll(ctx context.Context, r Runner, q keys.Queue, worker string, judge int64, grace time.Duration) (all Look, err error) {
+	for ; ; worker = "" {
+		l, err := Evict(ctx, r, q, worker, judge, grace)
+		all.Evicted, all.Returned, all.Wait = append(all.Evicted, l.Evicted...), all.Returned+l.Returned, l.Wait
+		if err != nil || l.Wait != 0 {
+			return all, err
+		}
+	}
 }
 
 // EvictCall returns the call of Evict.
