@@ -118,21 +118,19 @@ type RecurringTask struct {
 
 // Recurring yields the schedules of a queue, in no particular order.
 func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringTask, error] {
-	return rows(ctx, func() pager[RecurringTask] {
-		found := filter(names(scan(r, "ZSCAN", q.Recurring())), sieve{}.passes)
-		return each(found, func(ctx context.Context, some []string) (all []RecurringTask, err error) {
-			now, err := NowAt(ctx, r, q)
-			for few := range slices.Chunk(some, recurringPage) {
-				if err != nil {
-					break
-				}
-				var part []RecurringTask
-				part, err = recurringTasks(ctx, r, q, now, few)
-				all = append(all, part...)
+	names := members(ctx, r, "ZSCAN", q.Recurring())
+	return rows(each(names, func(some []string) (all []RecurringTask, err error) {
+		now, err := NowAt(ctx, r, q)
+		for few := range slices.Chunk(some, recurringPage) {
+			if err != nil {
+				break
 			}
-			return all, err
-		})
-	})
+			var part []RecurringTask
+			part, err = recurringTasks(ctx, r, q, now, few)
+			all = append(all, part...)
+		}
+		return all, err
+	}))
 }
 
 // recurringPage is how many schedules are read at a time: each with two records of at most 64 KiB.

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -49,6 +50,9 @@ func as[T any](v any, err *error, want string) T {
 	return t
 }
 
+// fail sets err, unless it's already set.
+func (d *decoder) fail(err error) { d.err = cmp.Or(d.err, err) }
+
 func (d *decoder) int() int64 { return as[int64](d.next(), &d.err, "a number") }
 
 func (d *decoder) bytes() []byte { return as[[]byte](d.next(), &d.err, "a string") }
@@ -80,11 +84,7 @@ func (d *decoder) strings() (all []string) {
 }
 
 // join makes the error of a nested array the decoder's own.
-func (d *decoder) join(nested *decoder) {
-	if d.err == nil {
-		d.err = nested.err
-	}
-}
+func (d *decoder) join(nested *decoder) { d.fail(nested.err) }
 
 // numberIn parses a number. It returns 0 for other text, and the nearest int64 if it's out of range.
 func numberIn(text string) int64 {

@@ -48,11 +48,7 @@ const MaxEnds = 100
 // Ends returns the fates of at most MaxEnds names, all read at one moment. If they are large, it
 // returns only the first ones, and at least one.
 func Ends(ctx context.Context, r Runner, q keys.Queue, names []string) ([]Fate, error) {
-	args := make([]any, len(names))
-	for i, name := range names {
-		args[i] = name
-	}
-	in := result.ask(ctx, r, q, args...)
+	in := result.ask(ctx, r, q, listed(names)...)
 	var fates []Fate
 	in.each(func() {
 		f := Fate{Ended: readResult(in.bytes())}

@@ -339,10 +339,7 @@ func RoundOf(attempt string) int64 { _, round, _ := splitAttempt(attempt); retur
 // StartedAt returns when an attempt was asked for, by its worker's clock.
 func StartedAt(attempt string) time.Time {
 	_, _, ms := splitAttempt(attempt)
-	if ms == 0 {
-		return time.Time{}
-	}
-	return time.UnixMilli(ms)
+	return Moment(ms)
 }
 
 func splitAttempt(attempt string) (worker string, round, ms int64) {

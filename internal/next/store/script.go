@@ -29,7 +29,7 @@ var (
 	ErrDuplicate = errors.New("an equal unique task is waiting or running")
 	ErrTooLarge  = errors.New("the call is too large")
 	ErrTooMany   = errors.New("too many workers may run a copy")
-	ErrLost      = errors.New("Redis has lost the cancel")
+	ErrLost      = errors.New("the cancel is gone from Redis")
 )
 
 // refusals maps the first word of a refusal to its error.
@@ -99,8 +99,8 @@ func (v *Verb) text(q keys.Queue) *redisconn.Script {
 	return v.script
 }
 
-// NameOf returns the name of the verb whose script has that digest, and "" if there is none.
-func NameOf(digest string) string { return byDigest()[digest] }
+// VerbOf returns the name of the verb whose script has that digest, and "" if there is none.
+func VerbOf(digest string) string { return byDigest()[digest] }
 
 var byDigest = sync.OnceValue(func() map[string]string {
 	all := map[string]string{}
@@ -193,6 +193,15 @@ func apart(text string) string {
 		return text
 	}
 	return source("lib_tell") + changed
+}
+
+// listed returns texts as arguments of a call.
+func listed(texts []string) []any {
+	all := make([]any, len(texts))
+	for i, t := range texts {
+		all[i] = t
+	}
+	return all
 }
 
 // flag returns a bool as the scripts have it.

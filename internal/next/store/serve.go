@@ -1,11 +1,6 @@
 package store
 
-import (
-	"crypto/sha1"
-	"strings"
-
-	"github.com/worqr/worqr/internal/redisconn"
-)
+import "github.com/worqr/worqr/internal/redisconn"
 
 // A Backoff is the time between tries.
 type Backoff = redisconn.Backoff
@@ -25,27 +20,3 @@ const (
 
 // AskHeartbeat is the message of a Woken whose worker is to send a heartbeat, since attempts must stop.
 const AskHeartbeat = "0"
-
-const keyMark = "k:"
-
-// KeyOf returns the key in the name of a task; "" if it has none.
-func KeyOf(name string) string {
-	key, _ := strings.CutPrefix(name, keyMark)
-	if key == name {
-		return ""
-	}
-	return key
-}
-
-// DigestIn returns the digest of the payload in the name of a task that has one; "" for others.
-func DigestIn(name string) string {
-	const digits = 2 * sha1.Size
-	kind, rest, _ := strings.Cut(name, ":")
-	switch {
-	case kind == "u" && len(rest) == digits:
-		return rest
-	case kind == "r" && len(rest) > digits && rest[digits] == ':':
-		return rest[:digits]
-	}
-	return ""
-}

@@ -1,0 +1,125 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"iter"
+
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// A FailedTask is a task in a failed queue.
+type FailedTask struct {
+	Name   string // in the failed queue
+	Record Record // its Failure is nil if another program has written it
+}
+
+// FailedTasks yields the failed tasks of q that wait, newest first: those that were set aside, since a
+// handler of the failed queue has failed, and then the others. Tasks that fail meanwhile don't come.
+func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[FailedTask, error] {
+	failed := q.Failed()
+	size := func(name string) redisconn.Call {
+		return redisconn.Command("HSTRLEN", keys.NextOf(failed).Tasks(), name)
+	}
+	return rows(each(sized(ctx, r, failedNames(ctx, r, q), size), func(names []string) (tasks []FailedTask, _ error) {
+		found, err := readNamed(ctx, r, failed, names, func(name string) string { return name })
+		for i, f := range found {
+			if f.there && f.run.attempt == "" {
+				tasks = append(tasks, FailedTask{names[i], f.record})
+			}
+		}
+		return tasks, err
+	}))
+}
+
+// failedNames reads the names of failed tasks that wait.
+func failedNames(ctx context.Context, r Runner, q keys.Queue) pages[string] {
+	failed := keys.NextOf(q.Failed())
+	var all []pages[string]
+	for _, key := range []string{failed.Aside(), failed.Ready(), failed.Risky(), failed.Schedule()} {
+		newest := paged(func() func() ([]ranked, error) {
+			of := &ranking{by: r, key: key, reverse: true}
+			return func() ([]ranked, error) { return of.page(ctx) }
+		})
+		all = append(all, each(newest, func(some []ranked) (names []string, _ error) {
+			for _, m := range some {
+				names = append(names, m.name)
+			}
+			return names, nil
+		}))
+	}
+	return chain(all...)
+}
+
+// Requeued says what became of failed tasks that were to go back.
+type Requeued struct {
+	Requeued int
+	Taken    int // they stay failed, since another task waits or runs under their names
+	Running  int // a handler of the failed queue has them
+}
+
+// Requeue puts failed tasks back where they came from.
+func Requeue(ctx context.Context, r Runner, q keys.Queue, names []string) (Requeued, error) {
+	return requeueEach(ctx, r, q, given(names))
+}
+
+// RequeueAll is Requeue for all of them. It goes from the newest to the oldest, so it ends even if more
+// tasks fail meanwhile.
+func RequeueAll(ctx context.Context, r Runner, q keys.Queue) (Requeued, error) {
+	return requeueEach(ctx, r, q, failedNames(ctx, r, q))
+}
+
+func requeueEach(ctx context.Context, r Runner, q keys.Queue, of pages[string]) (sum Requeued, _ error) {
+	s := SharedOf(q)
+	prefix, tail := keys.NextOf(q.Failed()).Ends()
+	for names, err := range of {
+		for len(names) > 0 && err == nil {
+			in := read(r.One(ctx, requeue.callOf(s, append(requeue.line(s, len(names), prefix, tail), listed(names)...))))
+			if in.err == nil && (len(in.rest) == 0 || len(in.rest) > len(names)) {
+				in.err = errMismatch
+			}
+			names = names[min(len(in.rest), len(names)):]
+			in.each(func() {
+				switch in.string() {
+				case "requeued":
+					sum.Requeued++
+				case "taken":
+					sum.Taken++
+				case "running":
+					sum.Running++
+				}
+			})
+			err = in.err
+		}
+		if err != nil {
+			return sum, err
+		}
+	}
+	return sum, nil
+}
+
+// DeleteFailed drops failed tasks that wait, and returns how many.
+func DeleteFailed(ctx context.Context, r Runner, q keys.Queue, names []string) (int, error) {
+	return deleteEach(ctx, r, q, given(names))
+}
+
+// DeleteAllFailed deletes all of them. Like RequeueAll, it ends even if more tasks fail.
+func DeleteAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
+	return deleteEach(ctx, r, q, failedNames(ctx, r, q))
+}
+
+func deleteEach(ctx context.Context, r Runner, q keys.Queue, of pages[string]) (n int, _ error) {
+	s := SharedOf(q.Failed())
+	for names, err := range of {
+		for _, reply := range doEach(ctx, r, names, func(name string) redisconn.Call { return removeCall(s, name, EndRemoved) }) {
+			removed, _, failed := readRemove(reply)
+			n += flag(removed)
+			err = cmp.Or(err, failed)
+		}
+		if err != nil {
+			return n, err
+		}
+	}
+	return n, nil
+}

@@ -1,0 +1,49 @@
+package store
+
+import (
+	"crypto/sha1"
+	"strings"
+)
+
+// The names of named tasks begin with one of these: a key, a digest (a unique task), or a digest and
+// a number (a raw task outside the list). In a failed queue, "#" and a number follow the first two.
+const (
+	keyMark    = "k:"
+	uniqueMark = "u:"
+)
+
+// NameOf returns the name of the task with a key.
+func NameOf(key string) string { return keyMark + key }
+
+// KeyOf returns the key in the name of a task; "" if it has none.
+func KeyOf(name string) string {
+	key, ok := strings.CutPrefix(name, keyMark)
+	if !ok {
+		return ""
+	}
+	return key
+}
+
+// UniqueName returns the name of the unique task with a payload of at most MaxDigested bytes.
+func UniqueName(payload []byte) string { return uniqueMark + DigestOf(payload) }
+
+// DigestIn returns the digest of the payload in the name of a task that has one; "" for others.
+func DigestIn(name string) string {
+	const digits = 2 * sha1.Size
+	kind, rest, _ := strings.Cut(name, ":")
+	switch {
+	case kind == "u" && len(rest) == digits:
+		return rest
+	case kind == "r" && len(rest) > digits && rest[digits] == ':':
+		return rest[:digits]
+	}
+	return ""
+}
+
+// isDigest reports whether a text is a digest.
+func isDigest(text string) bool {
+	return len(text) == 2*sha1.Size && strings.Trim(text, "0123456789abcdef") == ""
+}
+
+// IsNamed reports whether an attempt's id is that of a named task.
+func IsNamed(attempt string) bool { return strings.HasSuffix(attempt, "n") }
