@@ -3,6 +3,7 @@ package redisconn_test
 import (
 	"fmt"
 	"testing"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -14,7 +15,12 @@ import (
 // in flight for each queue.
 func BenchmarkRounds(b *testing.B) {
 	server := redistest.Start(b)
-	dial := redistest.Sure(redisconn.FromURL(server.URL()))(b)
+	b.Run("near", func(b *testing.B) { benchmarkRounds(b, server.URL()) })
+	b.Run("2ms", func(b *testing.B) { benchmarkRounds(b, redistest.Far(b, server.Addr(), 2*time.Millisecond).URL()) })
+}
+
+func benchmarkRounds(b *testing.B, url string) {
+	dial := redistest.Sure(redisconn.FromURL(url))(b)
 	script := redisconn.NewScript(func() string { return "for i = 1, 50 do redis.call('SET', KEYS[1], ARGV[1]) end return ARGV[1]" })
 	round := func(q int) []redisconn.Call {
 		key := fmt.Sprint("k", q)

@@ -13,7 +13,7 @@ import (
 func (r *Router) Streamed(p *Servers, stream func(dial redisconn.Dial) *redisconn.Stream) *Router {
 	r.stream = stream
 	if r.one != nil {
-		r.oneFlow = stream(p.dial)
+		r.oneStream = stream(p.dial)
 	}
 	return r
 }
@@ -61,7 +61,7 @@ func (r *Router) Lane(q keys.Queue) *Lane {
 // streamOf returns the node for a slot, as far as it's known, and its stream.
 func (r *Router) streamOf(slot int) (at string, s *redisconn.Stream) {
 	if r.one != nil {
-		return "", r.oneFlow
+		return "", r.oneStream
 	}
 	at = r.home(slot, "")
 	if n := r.to(at); n != nil {

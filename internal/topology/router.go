@@ -21,17 +21,17 @@ import (
 // move, a node redirects one call and carries out the next. Callers that need an order wait for one
 // Do before the next.
 type Router struct {
-	one     *redisconn.Line // to the single server; nil in a cluster
-	watched bool            // sentinels watch the single server
-	patient bool            // it retries calls that the single server has postponed
-	cluster *Cluster
-	line    func(dial redisconn.Dial) *redisconn.Line
-	stream  func(dial redisconn.Dial) *redisconn.Stream // nil: it has no lanes
-	oneFlow *redisconn.Stream                           // to the single server, for lanes
-	timeout time.Duration
-	leave   func() // ends the notifications of changes
-	unused  time.Duration
-	within  time.Duration // patience
+	one       *redisconn.Line // to the single server; nil in a cluster
+	watched   bool            // sentinels watch the single server
+	patient   bool            // it retries calls that the single server has postponed
+	cluster   *Cluster
+	line      func(dial redisconn.Dial) *redisconn.Line
+	stream    func(dial redisconn.Dial) *redisconn.Stream // nil: it has no lanes
+	oneStream *redisconn.Stream                           // to the single server, for lanes
+	timeout   time.Duration
+	leave     func() // ends the notifications of changes
+	unused    time.Duration
+	within    time.Duration // patience
 
 	mu     sync.Mutex // protects the fields below
 	nodes  map[string]*node
@@ -288,7 +288,7 @@ func (n *node) conns() []conn {
 // conns returns all connections.
 func (r *Router) conns() (all []conn) {
 	if r.one != nil {
-		return (&node{line: r.one, stream: r.oneFlow}).conns()
+		return (&node{line: r.one, stream: r.oneStream}).conns()
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
