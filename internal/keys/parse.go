@@ -16,13 +16,15 @@ type Key struct {
 
 // Parse is the inverse of the names: it parses a key of the namespace. Names contain no braces, so
 // a key has only one reading.
-func (s Space) Parse(key string) (k Key, ok bool) {
+func (s Space) Parse(key string) (k Key, ok bool) { return s.parse(key, bySpot) }
+
+func (s Space) parse(key string, known map[spot]*Row) (k Key, ok bool) {
 	rest, ok := strings.CutPrefix(key, s.prefix+":")
 	if !ok {
 		return Key{}, false
 	}
 	kind, id, many := strings.Cut(rest, ":")
-	if r, ok := row(true, many, kind); ok {
+	if r, ok := known[spot{true, many, kind}]; ok {
 		return Key{Kind: kind, Type: r.Type, Part: id}, !many || IsWorker(id)
 	}
 	rest, failed := strings.CutPrefix(rest, failedSuffix[1:]+":")
@@ -40,7 +42,7 @@ func (s Space) Parse(key string) (k Key, ok bool) {
 	if k.Part, ok = strings.CutPrefix(part, ":"); many && !ok {
 		return Key{}, false
 	}
-	r, ok := row(false, many, kind)
+	r, ok := known[spot{false, many, kind}]
 	if ok {
 		k.Type = r.Type
 	}
@@ -57,7 +59,9 @@ const maxID = 64 // bytes; a UUID has 36
 
 // Others reports whether a key that begins with our prefix may belong to a fleet with a longer
 // prefix.
-func (s Space) Others(key string) bool {
+func (s Space) Others(key string) bool { return s.others(key, bySpot) }
+
+func (s Space) others(key string, known map[spot]*Row) bool {
 	rest := strings.TrimPrefix(key, s.prefix+":")
 	for {
 		more, after, ok := strings.Cut(rest, ":")
@@ -68,7 +72,7 @@ func (s Space) Others(key string) bool {
 		if more == failedSuffix[1:] && len(rest) > 0 {
 			continue // no prefix ends like this
 		}
-		if _, known := NewSpace("x").Parse("x:" + rest); known {
+		if _, ok := NewSpace("x").parse("x:"+rest, known); ok {
 			return true
 		}
 	}

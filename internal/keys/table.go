@@ -69,16 +69,18 @@ type spot struct {
 }
 
 var byName, bySpot = func() (names map[string]*Row, spots map[spot]*Row) {
-	names, spots = map[string]*Row{}, map[spot]*Row{}
+	names = map[string]*Row{}
 	for i := range Table {
-		r := &Table[i]
-		names[r.Name], spots[spot{r.Fleet, r.Part != "", r.Kind}] = r, r
+		names[Table[i].Name] = &Table[i]
 	}
-	return names, spots
+	return names, spotsOf(Table)
 }()
 
-// row returns the row of a kind: for the fleet or a queue, with one key or many.
-func row(fleet, many bool, kind string) (*Row, bool) {
-	r, ok := bySpot[spot{fleet, many, kind}]
-	return r, ok
+func spotsOf(table []Row) map[spot]*Row {
+	spots := map[spot]*Row{}
+	for i := range table {
+		r := &table[i]
+		spots[spot{r.Fleet, r.Part != "", r.Kind}] = r
+	}
+	return spots
 }

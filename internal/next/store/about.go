@@ -32,8 +32,6 @@ func (a *About) IsRisky() bool { return a.facts.Risky }
 // IsReady reports whether it may start.
 func (a *About) IsReady() bool { return a.facts.Ready }
 
-func (a *About) runs() bool { return a.Attempt != "" }
-
 // about decodes what about_name says.
 func (d *decoder) about(inFailed bool) About {
 	a := About{Name: d.string()}

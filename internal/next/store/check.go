@@ -26,14 +26,12 @@ const (
 // A Part is what a part of a queue's keys says, at one moment.
 type Part struct {
 	invariants.State
-	Retries      int // tasks that wait for a retry
-	FailedWithin int // in a failed queue: tasks that have failed since a time
+	About []About // for each of Names
 }
 
 // Check reads a part of a queue: the next page of a kind of key, from "0" on, or these attempts or
-// workers, at most 100. It returns where the next page begins, "0" after the last. since is for
-// FailedWithin, in ms of Redis's time. It changes nothing.
-func Check(ctx context.Context, r Runner, q keys.Queue, kind, cursor string, names []string, since int64) (p Part, next string, err error) {
+// workers, at most 100. It returns where the next page begins, "0" after the last. It changes nothing.
+func Check(ctx context.Context, r Runner, q keys.Queue, kind, cursor string, names []string) (p Part, next string, err error) {
 	args := []any{kind, cursor}
 	for _, name := range names {
 		args = append(args, name)
@@ -53,13 +51,7 @@ func Check(ctx context.Context, r Runner, q keys.Queue, kind, cursor string, nam
 			p.Schedules = append(p.Schedules, one.schedule())
 		default:
 			about := one.about(q.IsFailed())
-			p.Names = append(p.Names, about.facts)
-			if about.facts.Scheduled && about.Retries > 0 {
-				p.Retries++
-			}
-			if f := about.Record.Failure; f != nil && f.At >= since && !about.runs() {
-				p.FailedWithin++
-			}
+			p.About, p.Names = append(p.About, about), append(p.Names, about.facts)
 		}
 		page.join(one)
 	})

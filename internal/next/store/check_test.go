@@ -29,7 +29,7 @@ func (b *bench) examine() (all []invariants.Found) {
 	b.Helper()
 	see := func(kind, cursor, holder string, names ...string) string {
 		b.Helper()
-		p, next, err := Check(b.Context(), b.line, b.q, kind, cursor, names, 0)
+		p, next, err := Check(b.Context(), b.line, b.q, kind, cursor, names)
 		if err != nil {
 			b.Fatalf("%s: %v", kind, err)
 		}
@@ -72,8 +72,8 @@ func (b *bench) parts(kind string) (all []string) {
 	return all
 }
 
-// repair mends all flaws, and returns how many tasks were returned.
-func (b *bench) repair() (mended []string, returned int) {
+// repair mends all flaws, and returns tasks.
+func (b *bench) repair() (mended []string) {
 	b.Helper()
 	for _, f := range b.examine() {
 		if !slices.Contains(mendable, f.Flaw) {
@@ -88,15 +88,13 @@ func (b *bench) repair() (mended []string, returned int) {
 		}
 	}
 	for len(mended) > 0 {
-		now := redistest.Sure(NowAt(b.Context(), b.line, b.q))(b)
-		look, err := Evict(b.Context(), b.line, b.q, "", now+1000, time.Second)
+		look, err := Evict(b.Context(), b.line, b.q, "", 0, time.Second)
 		b.is.NoErr(err)
-		returned += look.Returned
 		if look.Wait != 0 {
 			break
 		}
 	}
-	return mended, returned
+	return mended
 }
 
 var mendable = []invariants.Flaw{
@@ -212,7 +210,7 @@ func TestCheck(t *testing.T) {
 			if c.flaw == "" {
 				return
 			}
-			mended, _ := b.repair()
+			mended := b.repair()
 			flaw, _, _ := strings.Cut(c.flaw, " ")
 			b.is.Equal(slices.Contains(mended, flaw), c.heals)
 			if !c.heals {
@@ -221,7 +219,7 @@ func TestCheck(t *testing.T) {
 			b.is.Equal(b.flaws(), nil)
 			command, answer, _ := strings.Cut(c.shows, " = ")
 			b.is.Equal(strings.Trim(fmt.Sprintf("%s", b.do(expand(command))), "[]"), expand(answer))
-			again, _ := b.repair()
+			again := b.repair()
 			b.is.Equal(again, nil)
 		})
 	}

@@ -12,8 +12,8 @@ var explain = verb("explain", asWorker)
 // A Queue is what Redis says about a queue as a whole.
 type Queue = invariants.Queue
 
-// A Place says where the waiting and failed copies of a task are, and what state the queue is in.
-type Place struct {
+// A Whereabouts says where the waiting and failed copies of a task are, and what state the queue is in.
+type Whereabouts struct {
 	Queue  Queue
 	Before []int // for each copy on the list, how many are before it there
 	Names  []About
@@ -30,10 +30,10 @@ type FailedCopy struct {
 // Explain looks for the copies of a payload, or for a name if one is given. The parameters limit it:
 // most, the copies of each kind; depth, how far it looks into the list. It searches the newest 1,000
 // of the failed tasks. It changes nothing.
-func Explain(ctx context.Context, r Runner, q keys.Queue, name string, payload []byte, most, depth int) (*Place, error) {
+func Explain(ctx context.Context, r Runner, q keys.Queue, name string, payload []byte, most, depth int) (*Whereabouts, error) {
 	failed, tail := keys.NextOf(q.Failed()).Ends()
 	in := explain.ask(ctx, r, q, name, payload, most, depth, failed, tail)
-	w := &Place{Queue: in.queue()}
+	w := &Whereabouts{Queue: in.queue()}
 	before := in.list()
 	before.each(func() { w.Before = append(w.Before, int(before.int())) })
 	in.join(before)

@@ -9,7 +9,7 @@ import (
 // Explain finds the copies of a payload, or of a name, wherever they are.
 func TestExplain(t *testing.T) {
 	t.Parallel()
-	show := func(p *Place) string {
+	show := func(p *Whereabouts) string {
 		var all []string
 		for _, n := range p.Before {
 			all = append(all, fmt.Sprint("list ", n))

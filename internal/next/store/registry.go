@@ -28,7 +28,7 @@ func (v *Verb) fleetCall(s keys.Space, names []string, args ...any) redisconn.Ca
 		text = v.apart
 	}
 	all := redis.Args(text.Begin(len(names)+1, len(args)))
-	return text.CallOf(append(all.AddFlat(names).Add(s.NoneBeside(names[0])), args...))
+	return text.CallOf(append(all.AddFlat(names).Add(keys.NoneBeside(s, names[0])), args...))
 }
 
 // List adds names of queues to the registry.

@@ -235,6 +235,6 @@ func TestUnlistAnswers(t *testing.T) {
 func TestNoneBeside(t *testing.T) {
 	is := is.New(t)
 	for _, key := range []string{"p:registry", "p:worker:w"} {
-		is.Equal(keys.Slot(keys.NewSpace("p").NoneBeside(key)), keys.Slot(key))
+		is.Equal(keys.Slot(keys.NoneBeside(keys.NewSpace("p"), key)), keys.Slot(key))
 	}
 }

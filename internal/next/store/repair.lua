@@ -1,5 +1,5 @@
--- repair: mend one flaw, if it's still there. What must be returned is given to a worker that leaves, and dead members
--- become suspects whose time is over: the caller then calls evict.
+-- repair: mend one flaw, if it's still there. What must be returned then belongs to a worker that leaves: the caller
+-- calls evict.
 --
 -- ARGV[6] flaw    as internal/next/invariants names it
 -- ARGV[7] name    of the attempt, task, worker or schedule
@@ -14,19 +14,25 @@ if broken then
   return broken
 end
 check_types('queues', 'tasks', 'ready', 'schedule', 'next', 'runs', 'copies', 'crashes', 'workers', 'suspects', 'leaving',
-  'rounds', 'recurring', 'recurrence')
+  'idle', 'rounds', 'recurring', 'recurrence')
 local mends = {}
 
-local function leaves(worker)
-  redis.call('ZADD', q.leaving, 0, worker)
-  redis.call('HSET', q.state, 'look', now) -- in case the caller dies
+-- As lib_return fences, so that evict returns the worker's tasks.
+local function leaves(worker, evicted)
+  redis.call('ZADD', q.leaving, evicted, worker)
+  for _, kind in ipairs({ 'workers', 'suspects', 'idle' }) do
+    redis.call('ZREM', q[kind], worker)
+  end
+  redis.call('HDEL', q.rounds, worker)
+  redis.call('HSET', q.state, 'fence', redis.call('HINCRBY', q.state, 'token', 1), 'look', now) -- in case the caller dies
+  redis.call('HDEL', q.state, 'claimed')
   return true
 end
 
 -- Nobody knows the token of an attempt that nobody holds. No cancel covers the new one: the task may run once too often.
 local function give_back(id)
   redis.call('ZADD', q.working .. WORKER, redis.call('HINCRBY', q.state, 'token', 1), id)
-  return leaves(WORKER)
+  return leaves(WORKER, 0)
 end
 
 -- A list that nobody holds. If another attempt runs the name in it, or the name waits, only the list goes.
@@ -52,16 +58,12 @@ end
 
 -- A worker that holds tasks and is no member.
 function mends.stray(worker)
-  return not redis.call('ZSCORE', q.workers, worker) and leaves(worker)
+  return not redis.call('ZSCORE', q.workers, worker) and leaves(worker, 0)
 end
 
+-- A member that has sent no heartbeat since it was seen.
 function mends.dead(worker)
-  if redis.call('ZSCORE', q.workers, worker) ~= detail then
-    return false -- it has sent a heartbeat
-  end
-  redis.call('ZADD', q.workers, now - 1, worker)
-  redis.call('ZADD', q.suspects, now, worker)
-  return true
+  return redis.call('ZSCORE', q.workers, worker) == detail and leaves(worker, 1)
 end
 
 function mends.token()
