@@ -3,6 +3,7 @@ package fleet
 import (
 	"context"
 	"fmt"
+	"maps"
 	"os"
 	"slices"
 	"strings"
@@ -206,6 +207,7 @@ func TestStoppedProcess(t *testing.T) {
 	})
 	is.Equal(ask("start 1").N, 1)
 	is.Equal(ask("finish").N, 1)
+	is.Equal(f.Counts().Evicted.Load(), int64(0)) // to it, all others were silent
 	mu.Lock()
 	defer mu.Unlock()
 	said := strings.Join(lines, "\n")
@@ -362,6 +364,95 @@ func TestNoStorm(t *testing.T) {
 	is.True(evicts > 0)
 	if evicts > 4*thirds {
 		t.Errorf("%d calls in %d thirds of a lease", evicts, thirds)
+	}
+}
+
+// Deadlines that Redis's clock has set while it was ahead, by a day, keep nobody from being evicted, nor alive.
+func TestClockWasAhead(t *testing.T) {
+	is := redistest.Parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	f, g := newPeer(t, redistest.URL(), prefix, time.Second), newPeer(t, redistest.URL(), prefix, time.Second)
+	serve(t, f, "q")
+	serve(t, g, "q")
+	q := f.Space.Queue("q")
+	enqueue(t, c, q, 1)
+	_, err := on(t, g, "q").start(t.Context(), 1)
+	is.NoErr(err)
+	die(g)
+	far := time.Now().Add(24 * time.Hour).UnixMilli()
+	redistest.Do(t, c, "ZADD", q.Workers(), "XX", far, f.ID(), far, g.ID())
+	redistest.Do(t, c, "HSET", prefix+":state:{q}", "look", far)
+	id := f.ID()
+	until(t, "the dead one is evicted", func() bool { return waiting(t, c, q) == 1 })
+	is.Equal(members(t, c, q), []string{id})
+	heartbeats(t, []*Fleet{f}, 1)
+	deadline := redistest.Sure(redis.Int64(c.Do("ZSCORE", q.Workers(), id)))(t)
+	is.True(time.Until(time.UnixMilli(deadline)) <= time.Second)
+}
+
+// While a node of a cluster is frozen, heartbeats go on at the others, and dead workers are evicted there. When it's
+// back, no living worker is evicted.
+func TestFrozenNode(t *testing.T) {
+	is := redistest.Parallel(t)
+	const lease = time.Second
+	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
+	queues := map[*redistest.Server]string{}
+	for i := 0; len(queues) < len(c.Nodes); i++ {
+		name := fmt.Sprint("q", i)
+		queues[c.Owner(t, c.Slot(t, "{"+name+"}"))] = name
+	}
+	frozen := c.Nodes[0]
+	for _, at := range c.Nodes { // the others can be listed
+		if at != c.Owner(t, c.Slot(t, "p:registry")) {
+			frozen = at
+		}
+	}
+	var all []*Fleet
+	for range 3 {
+		f := newPeer(t, c.URL(), "p", lease)
+		serve(t, f, slices.Collect(maps.Values(queues))...)
+		all = append(all, f)
+	}
+	steady := func(at *redistest.Server) {
+		t.Helper()
+		for _, f := range all {
+			until(t, "it may evict others", func() bool {
+				w := f.present()
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				m := w.members[queues[at]]
+				return m != nil && m.node.home == at.Addr() && m.node.judgesLocked(m, time.Now(), m.node.made()) > 0
+			})
+		}
+	}
+	for _, at := range c.Nodes {
+		steady(at)
+	}
+	ids := idsOf(all)
+	frozen.Pause(t)
+	die(all[2])
+	dead := all[2].ID()
+	all = all[:2]
+	gone := func(at *redistest.Server) {
+		t.Helper()
+		conn := redistest.Dial(t, at.URL())
+		until(t, "the dead worker is evicted", func() bool {
+			is := members(t, conn, all[0].Space.Queue(queues[at]))
+			return len(is) == 2 && !slices.Contains(is, dead)
+		})
+	}
+	for _, at := range c.Nodes {
+		if at != frozen {
+			gone(at)
+			steady(at)
+		}
+	}
+	frozen.Resume(t)
+	gone(frozen)
+	steady(frozen)
+	for _, f := range all {
+		is.True(slices.Contains(ids, f.ID()))
+		is.Equal(f.Counts().Evicted.Load(), int64(0))
 	}
 }
 
