@@ -233,8 +233,8 @@ func (s *Stream) exchange() error {
 	}
 }
 
-// first returns the oldest bunch in flight once it is written; nil if there is none. If nothing is in flight, run writes
-// itself, which saves a goroutine.
+// first returns the oldest bunch in flight once it is written; nil if there is none. If nothing is in
+// flight, run writes itself, which saves a goroutine.
 func (s *Stream) first() (*bunch, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -277,8 +277,8 @@ func (s *Stream) write() {
 	}
 }
 
-// take returns what to put into one write; if nothing, the caller has ended writing. What it returns counts as in flight:
-// from now on, it may be carried out.
+// take returns what to put into one write; if nothing, the caller has ended writing. What it returns
+// counts as in flight: from now on, it may be carried out.
 func (s *Stream) take() (conn redis.Conn, some []*bunch) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -316,8 +316,8 @@ func (s *Stream) put(conn redis.Conn, some []*bunch) error {
 	return conn.Flush()
 }
 
-// isNew reports whether a call must contain the script's source, which makes the server know it: if the server didn't
-// know the digest, the call would come after those behind it.
+// isNew reports whether a call must contain the script's source, which makes the server know it: if the
+// server didn't know the digest, the call would come after those behind it.
 func (s *Stream) isNew(script *Script) bool {
 	if script == nil {
 		return false

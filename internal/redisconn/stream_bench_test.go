@@ -11,8 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// BenchmarkRounds compares rounds of two scripts with a payload each: one after the other on a Line, and on a Stream with one or two
-// in flight for each queue.
+// BenchmarkRounds compares rounds of two scripts with a payload each: one after the other on a Line, and
+// on a Stream with one or two in flight for each queue.
 func BenchmarkRounds(b *testing.B) {
 	server := redistest.Start(b)
 	b.Run("near", func(b *testing.B) { benchmarkRounds(b, server.URL()) })
@@ -21,10 +21,12 @@ func BenchmarkRounds(b *testing.B) {
 
 func benchmarkRounds(b *testing.B, url string) {
 	dial := redistest.Sure(redisconn.FromURL(url))(b)
-	script := redisconn.NewScript(func() string { return "for i = 1, 50 do redis.call('SET', KEYS[1], ARGV[1]) end return ARGV[1]" })
+	const source = "for i = 1, 50 do redis.call('SET', KEYS[1], ARGV[1]) end return ARGV[1]"
+	script := redisconn.NewScript(func() string { return source })
 	round := func(q int) []redisconn.Call {
 		key := fmt.Sprint("k", q)
-		return []redisconn.Call{script.Call([]string{key}, make([]byte, 1000)), script.Call([]string{key}, make([]byte, 1000))}
+		one := script.Call([]string{key}, make([]byte, 1000))
+		return []redisconn.Call{one, one}
 	}
 	check := func(replies []redisconn.Reply) {
 		if v, err := redis.Bytes(replies[1].Value, replies[1].Err); err != nil || len(v) != 1000 {

@@ -200,7 +200,8 @@ func (r *sender) next() {
 
 func (r *sender) round(n int) {
 	payload := strings.Repeat("x", 10*n)
-	r.send([]redisconn.Call{numbered.Call([]string{r.name}, n), redisconn.Command("ECHO", payload)}, func(replies []redisconn.Reply) {
+	calls := []redisconn.Call{numbered.Call([]string{r.name}, n), redisconn.Command("ECHO", payload)}
+	r.send(calls, func(replies []redisconn.Reply) {
 		for _, reply := range replies {
 			switch {
 			case reply.Err == nil:
@@ -216,8 +217,8 @@ func (r *sender) round(n int) {
 	})
 }
 
-// However connections break, senders that repeat what fails keep their order, and a connection is closed before the next one
-// is used. Scripts are known on each connection.
+// However connections break, senders that repeat what fails keep their order, and a connection is closed
+// before the next one is used. Scripts are known on each connection.
 func TestStreamBreaks(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -299,8 +300,8 @@ func (c *countedConn) Close() error {
 	return err
 }
 
-// When a connection breaks, what may have been carried out fails with ErrUnknown, and what wasn't written without it, in the order
-// in which it was sent. What is sent in between comes after all of it.
+// When a connection breaks, what may have been carried out fails with ErrUnknown, and what wasn't written
+// without it, in the order in which it was sent. What is sent in between comes after all of it.
 func TestStreamFailsInOrder(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Listen(t, func(c net.Conn) {
@@ -345,7 +346,9 @@ func TestStreamSilence(t *testing.T) {
 	server := redistest.Start(t)
 	for name, dial := range map[string]redisconn.Dial{
 		"dialed": redistest.Sure(redisconn.FromURL(server.URL()))(t),
-		"pooled": redisconn.FromPool(pool(func(ctx context.Context) (redis.Conn, error) { return redis.DialURLContext(ctx, server.URL()) })),
+		"pooled": redisconn.FromPool(pool(func(ctx context.Context) (redis.Conn, error) {
+			return redis.DialURLContext(ctx, server.URL())
+		})),
 	} {
 		s := streamOf(t, dial, silence)
 		is.NoErr((<-send(s, redisconn.Command("PING")))[0].Err)
@@ -378,8 +381,8 @@ func TestStreamSlowWrite(t *testing.T) {
 	is.True(time.Since(began) > timeout) // otherwise this shows nothing
 }
 
-// If there is no server, calls fail without ErrUnknown, and a sender that repeats them at once makes the stream dial only once in a
-// while.
+// If there is no server, calls fail without ErrUnknown, and a sender that repeats them at once makes the
+// stream dial only once in a while.
 func TestStreamDialFails(t *testing.T) {
 	is := redistest.Parallel(t)
 	dial := redistest.Sure(redisconn.FromURL("redis://" + redistest.Nowhere(t)))(t)
@@ -404,8 +407,8 @@ func TestStreamDialFails(t *testing.T) {
 	is.True(time.Since(began) >= 9*20*time.Millisecond)
 }
 
-// A script is sent with its source once for each connection. If the server forgets it, the call fails with Unloaded, and the
-// repeat is carried out.
+// A script is sent with its source once for each connection. If the server forgets it, the call fails with
+// Unloaded, and the repeat is carried out.
 func TestStreamScripts(t *testing.T) {
 	is := redistest.Parallel(t)
 	server, c := redistest.StartAndDial(t)
@@ -433,8 +436,8 @@ func TestStreamScripts(t *testing.T) {
 	is.Equal(redistest.Calls(t, c, "eval"), 3)
 }
 
-// After a reply that shows that the server is of no use anymore, what is in flight is answered, and what follows goes to the
-// next connection.
+// After a reply that shows that the server is of no use anymore, what is in flight is answered, and what
+// follows goes to the next connection.
 func TestStreamLeavesDemotedServer(t *testing.T) {
 	is := redistest.Parallel(t)
 	var conns atomic.Int64

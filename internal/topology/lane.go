@@ -18,19 +18,18 @@ func (r *Router) Streamed(p *Servers, stream func(dial redisconn.Dial) *rediscon
 	return r
 }
 
-// A Lane carries the rounds of one queue over the stream of its server, without waiting for answers. It is safe for
-// concurrent use.
+// A Lane carries the rounds of one queue over the stream of its server, without waiting for answers. It is
+// safe for concurrent use.
 //
-// Rounds are made in the order in which they are sent. If the connection breaks, all in flight
-// fail, and so do those that were sent before the first of them has failed. So nothing overtakes
-// what is repeated.
+// Rounds are made in the order in which they are sent. If the connection breaks, all in flight fail, and
+// so do those that were sent before the first of them has failed. So nothing overtakes what is repeated.
 //
-// A round whose slot has moved, or is moving, fails, too: the lane learns the new owner, and it's up to the
-// sender to repeat it. That's all it does about an ASK: a round has several keys, one of which never
-// exists, so the node that the slot moves to would refuse it, and the repeat has to wait until the move has
-// ended. What is sent to another node waits until nothing is in flight to the previous one. Only when a node
-// refuses a round and carries out the next, since it has become the owner in between, is the order another one; the
-// numbers of rounds make that harmless.
+// A round whose slot has moved, or is moving, fails, too: the lane learns the new owner, and it's up to
+// the sender to repeat it. That's all it does about an ASK: a round has several keys, one of which never
+// exists, so the node that the slot moves to would refuse it, and the repeat has to wait until the move
+// has ended. What is sent to another node waits until nothing is in flight to the previous one. Only when
+// a node refuses a round and carries out the next, since it has become the owner in between, is the order
+// another one; the numbers of rounds make that harmless.
 type Lane struct {
 	router *Router
 	slot   int
@@ -51,7 +50,8 @@ type round struct {
 	at     string // the node
 }
 
-// Lane returns the lane for a queue. Its order doesn't extend to other lanes of that queue. The router must be Streamed.
+// Lane returns the lane for a queue. Its order doesn't extend to other lanes of that queue. The router
+// must be Streamed.
 func (r *Router) Lane(q keys.Queue) *Lane {
 	l := &Lane{router: r, slot: q.Slot()}
 	l.at, l.stream = r.streamOf(l.slot)
@@ -141,8 +141,8 @@ func (l *Lane) ended(b *round, replies []redisconn.Reply) {
 	}
 }
 
-// heed reports whether an error means that a call has to be repeated, and learns from it where the slot is. at is the node
-// that the call was sent to.
+// heed reports whether an error means that a call has to be repeated, and learns from it where the slot
+// is. at is the node that the call was sent to.
 func (r *Router) heed(slot int, at string, err error) bool {
 	why := redisconn.Postponed(err)
 	to, redirected := redisconn.Redirected(err)

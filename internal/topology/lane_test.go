@@ -20,7 +20,9 @@ import (
 // streamed returns a router with lanes.
 func streamed(t testing.TB, p *topology.Servers, timeout time.Duration) *topology.Router {
 	t.Helper()
-	r := topology.NewRouter(p, timeout, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, timeout) })
+	r := topology.NewRouter(p, timeout, func(dial redisconn.Dial) *redisconn.Line {
+		return redisconn.NewLine(dial, timeout)
+	})
 	r.Streamed(p, func(dial redisconn.Dial) *redisconn.Stream { return redisconn.NewStream(dial, timeout) })
 	t.Cleanup(r.Close)
 	return r
@@ -69,7 +71,8 @@ func TestLaneToOneServer(t *testing.T) {
 	is.True(errors.Is((<-post(a, redisconn.Command("PING"))).Err, redisconn.ErrClosed))
 }
 
-// A lane that has lost a round, and doesn't know yet, lets nothing overtake it: what was sent in the meantime fails, too.
+// A lane that has lost a round, and doesn't know yet, lets nothing overtake it: what was sent in the
+// meantime fails, too.
 func TestNothingOvertakesLostRound(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -109,7 +112,8 @@ func TestNothingOvertakesLostRound(t *testing.T) {
 	push(2) // while the first failure is reported
 	close(goOn)
 	all.Wait()
-	list := redistest.Sure(redis.Strings(redistest.Do(t, redistest.Dial(t, server.URL()), "LRANGE", "list", 0, -1), nil))(t)
+	c := redistest.Dial(t, server.URL())
+	list := redistest.Sure(redis.Strings(c.Do("LRANGE", "list", 0, -1)))(t)
 	is.Equal(strings.Join(list[len(list)-2:], " "), "1 2") // the first try may have been carried out, too
 	is.Equal(failed, 2)
 }
@@ -151,7 +155,8 @@ func only(all []string, beginning string) (some []string) {
 	return some
 }
 
-// If the owner changes while a round is in flight, the next one waits. If the first one fails, the next one fails, too, and isn't sent.
+// If the owner changes while a round is in flight, the next one waits. If the first one fails, the next
+// one fails, too, and isn't sent.
 func TestLaneWaitsForPreviousOwner(t *testing.T) {
 	t.Parallel()
 	for name, want := range map[string]string{"answered": "b", "lost": "an earlier call failed"} {
@@ -185,7 +190,8 @@ func TestLaneWaitsForPreviousOwner(t *testing.T) {
 	}
 }
 
-// A round whose slot is moving fails, and is repeated on the same node: with several keys, it would be refused on the other one.
+// A round whose slot is moving fails, and is repeated on the same node: with several keys, it would be
+// refused on the other one.
 func TestLaneWhileSlotMoves(t *testing.T) {
 	is := redistest.Parallel(t)
 	a, b := node(t, nil), node(t, always("$1\r\nb"))
@@ -221,8 +227,8 @@ func TestLaneOwnerIsGone(t *testing.T) {
 	is.Equal(text(<-post(lane, get)), "c")
 }
 
-// Connections to nodes without slots are closed after a while, and opened again if needed. A round that comes at that moment fails as
-// if the connection was lost.
+// Connections to nodes without slots are closed after a while, and opened again if needed. A round that
+// comes at that moment fails as if the connection was lost.
 func TestLaneIsForgotten(t *testing.T) {
 	redistest.Parallel(t)
 	a := node(t, always("$1\r\na"))
@@ -267,7 +273,8 @@ type flow struct {
 
 func (f *flow) send(n int) {
 	f.flight++
-	f.lane.Send([]redisconn.Call{numbered.Call([]string{f.key, f.key + "never"}, n, f.strict)}, func(replies []redisconn.Reply) {
+	calls := []redisconn.Call{numbered.Call([]string{f.key, f.key + "never"}, n, f.strict)}
+	f.lane.Send(calls, func(replies []redisconn.Reply) {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		f.flight--
@@ -340,7 +347,8 @@ func goOn(t *testing.T, all []*flow, more int64) {
 	}
 }
 
-// A slot moves back and forth under the rounds of several lanes: those that fail are repeated, and none is overtaken.
+// A slot moves back and forth under the rounds of several lanes: those that fail are repeated, and none is
+// overtaken.
 func TestLanesWhileSlotMoves(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 3, 0)

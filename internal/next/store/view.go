@@ -39,8 +39,8 @@ type Replied struct {
 func (r *Replied) Read() Result { return r.Round.Read(r.view.Keys, r.replies) }
 
 // Send sends a round, and doesn't block or wait for answers: see topology.Lane. It calls done once, in the
-// order of the Sends, on a goroutine that all queues of the server share, never within Send. done must not block, and
-// may call Send. The round must not change until then.
+// order of the Sends, on a goroutine that all queues of the server share, never within Send. done must not
+// block, and may call Send. The round must not change until then.
 func (s *View) Send(r *Round, done func(*Replied)) {
 	s.lane.Send(r.Calls(s.Shared), func(replies []redisconn.Reply) { done(&Replied{r, s, replies}) })
 }

@@ -111,7 +111,8 @@ func TestListen(t *testing.T) {
 	server, c := redistest.StartAndDial(t)
 	v := viewOf(t, redistest.Sure(Open(server.URL(), Access{}))(t))
 	synced, told := make(chan struct{}, 1), make(chan string, 3)
-	stop := v.Listen("w", func(n Notice, message []byte) { told <- string(n) + " " + string(message) }, func() { synced <- struct{}{} })
+	hear := func(n Notice, message []byte) { told <- string(n) + " " + string(message) }
+	stop := v.Listen("w", hear, func() { synced <- struct{}{} })
 	defer stop()
 	select {
 	case <-synced:
