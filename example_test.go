@@ -140,11 +140,11 @@ func ExampleQueue_RequeueFailed() {
 		fmt.Printf("%s: %s, %s\n", t.Kind, t.Payload, t.Error)
 		fmt.Println("requeued:", value(emails.RequeueFailed(ctx, t.ID)))
 	}
-	fmt.Printf("next: %s\n", value(emails.Peek(ctx)))
+	fmt.Println("waiting:", value(emails.Stats(ctx)).Waiting)
 	// Output:
 	// failed: to bob, no such mailbox
 	// requeued: 1
-	// next: to bob
+	// waiting: 1
 }
 
 // At most one task waits under a key. The task decides what it changes about the one that waits.
@@ -161,7 +161,7 @@ func ExampleQueue_Add_key() {
 		noError(err)
 		fmt.Printf("%s: %s, due: %t\n", t.Key, t.Payload, t.DueAt.Before(time.Now().Add(time.Minute)))
 	}
-	fmt.Println("waiting:", value(indexes.Len(ctx)))
+	fmt.Println("waiting:", value(indexes.Stats(ctx)).Scheduled)
 	// Output:
 	// manual: page 2, due: true
 	// waiting: 1
@@ -322,7 +322,7 @@ func ExampleQueue_EnqueueOnce() {
 	for range 2 {
 		fmt.Println(value(emails.EnqueueOnce(ctx, "request 7", []byte("hello"))))
 	}
-	fmt.Println("waiting:", value(emails.Len(ctx)))
+	fmt.Println("waiting:", value(emails.Stats(ctx)).Waiting)
 	// Output:
 	// true
 	// false
@@ -419,7 +419,7 @@ func ExamplePeer_Repair() {
 		}
 	}
 	fmt.Println("well:", value(peer.Check(ctx, nil)).OK())
-	fmt.Println("waiting:", value(peer.Queue("photos").Len(ctx)))
+	fmt.Println("waiting:", value(peer.Queue("photos").Stats(ctx)).Waiting)
 	// Output:
 	// well: false
 	// orphan - No member of the queue holds a task that was started, so no worker returns it. Returned to the front of the queue.
@@ -494,7 +494,7 @@ func ExampleNew() {
 	peer := worqr.New(pool, exampleFleet())
 	defer peer.Close()
 	noError(peer.Queue("emails").Enqueue(ctx, []byte("hello")))
-	fmt.Println("waiting:", value(peer.Queue("emails").Len(ctx)))
+	fmt.Println("waiting:", value(peer.Queue("emails").Stats(ctx)).Waiting)
 	// Output:
 	// waiting: 1
 }

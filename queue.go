@@ -2,7 +2,6 @@ package worqr
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"iter"
 	"log/slog"
@@ -12,28 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Len returns how many tasks wait, including added and scheduled ones.
-func (q *Queue) Len(ctx context.Context) (int, error) {
-	if q.bad != nil {
-		return 0, q.wrap("count", q.bad)
-	}
-	n, err := store.Len(ctx, q.peer.reads, q.keys)
-	return n, q.wrap("count", err)
-}
-
-// Peek returns the payload of the next task to start, or ErrNoTask when nothing is due.
-func (q *Queue) Peek(ctx context.Context) ([]byte, error) {
-	if q.bad != nil {
-		return nil, q.wrap("peek", q.bad)
-	}
-	payload, err := store.Peek(ctx, q.peer.reads, q.keys)
-	if errors.Is(err, store.ErrEmpty) {
-		err = ErrNoTask
-	}
-	return payload, q.wrap("peek", err)
-}
-
-// Tasks yields the waiting payloads, front first, except tasks whose key is running.
+// Tasks yields the waiting payloads, front first and those that are not due last, except tasks whose key is running.
 func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
 	return listed(store.Tasks(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list tasks"), func(payload []byte) []byte { return payload })
 }

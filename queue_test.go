@@ -20,12 +20,10 @@ func TestReadOutsOfBothLanes(t *testing.T) {
 		add(t, q, worqr.TaskSpec{Key: later[i], Payload: []byte(later[i]), At: time.Now().Add(time.Hour + time.Duration(i)*time.Second)})
 	}
 	enqueue(t, q, numbers("list", 250)...)
-	is.Equal(string(sure(q.Peek(t.Context()))(t)), "list0")
 	for i, payload := range due {
 		add(t, q, worqr.TaskSpec{Key: payload, Payload: []byte(payload), At: time.UnixMilli(int64(1000 + i))})
 	}
-	is.Equal(string(sure(q.Peek(t.Context()))(t)), "due0")
 	is.Equal(waiting(t, q), slices.Concat(due, numbers("list", 250), later))
 	is.Equal(len(scheduled(t, q)), 500)
-	is.Equal(sure(q.Len(t.Context()))(t), 750)
+	is.Equal(stats(t, q).Waiting+stats(t, q).Scheduled, 750)
 }

@@ -53,7 +53,6 @@ func TestVerbs(t *testing.T) {
 	is.NoErr(q.StartWork(ctx))
 	is.NoErr(q.StartWork(ctx)) // does nothing
 	is.True(is_(failure(q.StartTask(ctx)), worqr.ErrNoTask))
-	is.True(is_(failure(q.Peek(ctx)), worqr.ErrNoTask))
 
 	enqueue(t, q, "a", "b", "c", "d")
 	tasks := sure(q.StartTasks(ctx, 3))(t)

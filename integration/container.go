@@ -82,7 +82,7 @@ func (c *Container) ping() error {
 	if err != nil {
 		return err
 	}
-	_, err = p.Queue("ping").Len(ctx)
+	_, err = p.Queue("ping").Stats(ctx)
 	return errors.Join(err, p.Close())
 }
 

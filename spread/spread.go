@@ -197,11 +197,6 @@ func (s *Queue) sum(f func(q *worqr.Queue) (int, error)) (int, error) {
 	return int(total.Load()), err
 }
 
-// Len returns how many tasks wait, including scheduled ones.
-func (s *Queue) Len(ctx context.Context) (int, error) {
-	return s.sum(func(q *worqr.Queue) (int, error) { return q.Len(ctx) })
-}
-
 // Stats adds up the counts of the queues. Workers, IdleWorkers and Oldest are the highest of any
 // queue; Paused and Silent say that at least one is.
 func (s *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {

@@ -41,7 +41,7 @@ func main() {
 		}
 	}
 	fmt.Println("ok:", report.OK())
-	fmt.Println("waiting:", must(scans.Len(ctx)))
+	fmt.Println("waiting:", must(scans.Stats(ctx)).Waiting)
 	check(scans.Delete(ctx)) // so that the example can run again
 }
 

@@ -28,7 +28,7 @@ func main() {
 		fmt.Printf("finish %s\n", task.Payload)
 		check(task.Finish(ctx))
 	}
-	fmt.Println("wait:", must(photos.Len(ctx)))
+	fmt.Println("wait:", must(photos.Stats(ctx)).Waiting)
 	check(peer.StopWorker(ctx)) // returns unfinished tasks and leaves the fleet
 }
 

@@ -63,8 +63,6 @@ func TestAdd(t *testing.T) {
 	is.Equal(keysAdded(t, q), all)
 	is.Equal(waiting(t, q), []string{"a", "a", "b", "c", "d"})
 	is.Equal(stats(t, q).Waiting, 5)
-	is.Equal(sure(q.Len(t.Context()))(t), 5)
-	is.Equal(string(sure(q.Peek(t.Context()))(t)), "a")
 	copies := sure(q.Explain(t.Context(), worqr.Query{Key: all[3]}))(t).Copies
 	is.Equal(len(copies), 1)
 	is.Equal(copies[0].Before, 3)

@@ -84,7 +84,7 @@ func TestMisuse(t *testing.T) {
 	over, end := context.WithCancel(ctx)
 	end()
 	is.True(is_(q.Enqueue(over, []byte("a")), context.Canceled))
-	is.Equal(sure(q.Len(ctx))(t), 0)
+	is.Equal(len(waiting(t, q)), 0)
 }
 
 // If Redis isn't running or refuses the login, every verb fails immediately with a clear error.

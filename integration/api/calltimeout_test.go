@@ -34,7 +34,7 @@ func TestCallTimeout(t *testing.T) {
 		tasks = append(tasks, task)
 		for name, call := range map[string]func(context.Context) error{
 			"Enqueue":   func(ctx context.Context) error { return q.Enqueue(ctx, []byte("c")) },
-			"Len":       func(ctx context.Context) error { _, err := q.Len(ctx); return err },
+			"Stats":     func(ctx context.Context) error { _, err := q.Stats(ctx); return err },
 			"Cancel":    func(ctx context.Context) error { _, err := q.Cancel(ctx, []byte("d")); return err },
 			"StartTask": func(ctx context.Context) error { _, err := q.StartTask(ctx); return err },
 			"Finish":    task.Finish,

@@ -194,7 +194,7 @@ func TestClusterDeadNode(t *testing.T) {
 	is.True(len(queues[true]) > 50 && len(ids[true]) > 50)
 	dead.Kill()
 	eventually(t, "the others know", func() bool {
-		_, err := p.Queue(queues[true][0]).Len(ctx)
+		_, err := p.Queue(queues[true][0]).Stats(ctx)
 		return err != nil && strings.Contains(err.Error(), dead.Addr())
 	})
 	names := func(err error) { // checks that err names the node

@@ -125,5 +125,5 @@ func TestEnqueueOfMany(t *testing.T) {
 	is.NoErr(q.Enqueue(t.Context(), make([]byte, worqr.MaxBatchBytes+1)))
 	err := q.Enqueue(t.Context(), half, half, []byte("a"))
 	is.True(is_(err, worqr.ErrTooLarge) && is_(err, worqr.ErrInvalid))
-	is.Equal(sure(q.Len(t.Context()))(t), 3)
+	is.Equal(len(waiting(t, q)), 3)
 }

@@ -38,7 +38,7 @@ func FuzzOpen(f *testing.F) {
 		for _, url := range []string{before + ":" + canary + after, before + canary + "@" + after} {
 			p, err := worqr.Open(url, opts)
 			if texts = append(texts, fmt.Sprint(err)); p != nil {
-				_, bad := p.Queue("q").Len(ended)
+				_, bad := p.Queue("q").Stats(ended)
 				texts = append(texts, fmt.Sprintf("%v %+v %#v", p, p, p.Queue("q")), fmt.Sprint(bad), fmt.Sprint(p.Close()))
 			}
 		}

@@ -32,8 +32,6 @@ func weight(v any) (n int) {
 // readOuts returns the calls that read a queue or the fleet. Each returns how much it has read.
 func readOuts(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]func() (int, error) {
 	return map[string]func() (int, error){
-		"Len":       func() (int, error) { return q.Len(ctx) },
-		"Peek":      func() (int, error) { return 1, failure(q.Peek(ctx)) },
 		"Stats":     func() (int, error) { s, err := q.Stats(ctx); return s.Running, err },
 		"Tasks":     func() (int, error) { return length(q.Tasks(ctx)) },
 		"Scheduled": func() (int, error) { return length(q.Scheduled(ctx)) },
@@ -239,7 +237,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: a command of %d words, a reply of %d elements, one of SCAN of %d", name, words.Load(), elements.Load(), inner.Load())
 		}
 	}
-	wants := map[string]int{"Len": 2 * many, "Peek": 1, "Tasks": 2 * many, "Scheduled": many, "Running": many, "Failed": many,
+	wants := map[string]int{"Tasks": 2 * many, "Scheduled": many, "Running": many, "Failed": many,
 		"Queues": names + 1, "Workers": 1, "Stats": many, "Explain": 1, "Check": 1}
 	for name, read := range readOuts(ctx, p, q) {
 		look(name, read, wants[name])

@@ -42,8 +42,8 @@ func TestLostAcknowledgement(t *testing.T) {
 		return err == nil && n == 0
 	})
 	eventually(t, "what nobody runs goes back", func() bool {
-		n, err := q.Len(t.Context())
-		return err == nil && n == 1
+		s, err := q.Stats(t.Context())
+		return err == nil && s.Waiting+s.Scheduled == 1
 	})
 	is.Equal(waiting(t, q), []string{"ended"})
 }

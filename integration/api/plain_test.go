@@ -33,7 +33,7 @@ func TestPlainServerAsCluster(t *testing.T) {
 			for range 2 {
 				clear("Enqueue", q.Enqueue(t.Context(), []byte("x")))
 			}
-			clear("Len", failure(q.Len(t.Context())))
+			clear("Stats", failure(q.Stats(t.Context())))
 			clear("Check", failure(p.Check(t.Context(), nil)))
 			is.Equal(len(redistest.Keys(t, c, "p")), 0)
 		}

@@ -635,14 +635,11 @@ func (f *fleet) readouts() {
 		due = append(due, payloadOf(is, w))
 	}
 	f.same("Tasks", waiting(t, q), slices.Concat(due, later))
-	next, err := q.Peek(f.ctx)
-	f.check(len(due) == 0 && is_(err, worqr.ErrNoTask) || len(due) > 0 && string(next) == due[0], "Peek: %q, %v; want %q", next, err, due)
 	want := inspect.QueueStats{Waiting: len(is.Waiting) + len(is.Added), Failed: len(failedQueue.Schedule), Workers: len(is.Workers), Paused: is.Paused, Running: len(is.Process), Scheduled: len(is.Contents)}
 	stats := sure(q.Stats(f.ctx))(t)
 	stats.Oldest = 0 // how long it took to get here
 	want.Tokens = int64(is.Token)
-	n := sure(q.Len(f.ctx))(t)
-	f.check(stats == want && n == want.Waiting+want.Scheduled, "%+v and %d, want %+v", stats, n, want)
+	f.check(stats == want, "%+v, want %+v", stats, want)
 	var scheduled []string
 	for s := range each(t, q.Scheduled(f.ctx)) {
 		i := len(scheduled)

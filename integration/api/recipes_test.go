@@ -356,7 +356,7 @@ func TestDocsRecipes(t *testing.T) {
 		is.NoErr(recipeOnce(ctx, orders, "request 7", []byte("a hat")))
 	}
 	for _, q := range []*worqr.Queue{caches, orders} {
-		is.Equal(sure(q.Len(ctx))(t), 1)
+		is.Equal(len(waiting(t, q)), 1)
 	}
 
 	stopped, end := context.WithCancelCause(ctx)

@@ -366,8 +366,8 @@ func reenter(t *testing.T, server *redistest.Server, prefix, from string, runs b
 	pool.more.Store(8)
 	for closed := false; pool.more.Load() > 0 && !closed; { // each of these needs a connection
 		link.Cut()
-		call("Queue.Len", func(ctx context.Context) {
-			_, err := c.q.Len(ctx)
+		call("Queue.Stats", func(ctx context.Context) {
+			_, err := c.q.Stats(ctx)
 			closed = errors.Is(err, worqr.ErrShutdown)
 		})
 		call("Peer.Events", func(ctx context.Context) {

@@ -135,7 +135,7 @@ func playerOf(t *testing.T, prefix string, script ...func(*worqr.Queue) error) *
 	t.Helper()
 	a := &player{script: script, stands: make(chan bool), goes: make(chan struct{})}
 	a.peer = openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: time.Hour}, a.turnstile)
-	sure(a.peer.Queue("q").Len(t.Context()))(t)
+	sure(a.peer.Queue("q").Stats(t.Context()))(t)
 	return a
 }
 

@@ -62,7 +62,7 @@ func TestOriginalWorqr(t *testing.T) {
 	do("DEL", list)
 	do("PUBLISH", prefix+"_{q}_delete", "")
 	do("EXEC")
-	is.Equal(sure(q.Len(t.Context()))(t), 0)
+	is.Equal(len(waiting(t, q)), 0)
 	is.Equal(len(causes), 0)
 }
 

@@ -48,7 +48,7 @@ func Verbs(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]error 
 	}
 	return map[string]error{
 		"Enqueue": q.Enqueue(ctx, []byte("x")), "Add": Failure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x"), Unique: true})), "EnqueueOnce": Failure(q.EnqueueOnce(ctx, "n", []byte("x"))),
-		"Cancel": Failure(q.Cancel(ctx, []byte("x"))), "Len": Failure(q.Len(ctx)), "Peek": Failure(q.Peek(ctx)), "Stats": Failure(q.Stats(ctx)),
+		"Cancel": Failure(q.Cancel(ctx, []byte("x"))), "Stats": Failure(q.Stats(ctx)),
 		"Tasks": tasks, "Running": running, "Forget": q.Forget(ctx, 0, "n"),
 		"Queues": queues, "Workers": workers, "FailWorker": Failure(p.FailWorker(ctx, "x")), "Sweep": Failure(p.Sweep(ctx)),
 		"Pause": q.Pause(ctx), "Resume": q.Resume(ctx), "Delete": q.Delete(ctx), "StartWorker": p.StartWorker(ctx),

@@ -16,9 +16,6 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// ErrEmpty says that there is nothing to peek at.
-var ErrEmpty = errors.New("no task is ready to start")
-
 // keyMark begins the entry of a key, and uniqueMark that of a unique task, with the digest of its payload. Other
 // entries belong to keyless tasks that wait for a retry.
 const (
@@ -75,17 +72,6 @@ func Tasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[[]byte, error]
 // ready reads the payloads of tasks that could start now, front first.
 func ready(r Runner, q keys.Queue, now int64) pager[[]byte] {
 	return chain(payloadsOf(scheduled(r, q, now, math.Inf(-1), float64(now)), scheduledPayload), byIndex(r, q.Waiting()), payloadsOf(added(r, q), addedPayload))
-}
-
-// Peek returns the payload that starts next, or ErrEmpty.
-func Peek(ctx context.Context, r Runner, q keys.Queue) ([]byte, error) {
-	first := func() pager[[]byte] {
-		return atNow(r, q, func(now int64) pager[[]byte] { return ready(r, q, now) })
-	}
-	for payload, err := range rows(ctx, first) {
-		return payload, err
-	}
-	return nil, ErrEmpty
 }
 
 // atNow begins a pager with the time of the queue's Redis, which it reads first.
