@@ -65,7 +65,7 @@ func (b *bench) finish(worker string, how End, attempts ...Attempt) {
 		e := how
 		e.Attempt, e.Token, e.Name, e.Size = a.ID, a.Token, a.Name, len(a.Record.Payload)
 		if a.Name == "" {
-			e.Digest = DigestOf(a.Record.Payload)
+			e.Digest = SumOf(a.Record.Payload)
 		}
 		f.Ends = append(f.Ends, &e)
 	}

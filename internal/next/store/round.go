@@ -2,6 +2,7 @@ package store
 
 import (
 	"crypto/sha1"
+	"encoding/hex"
 	"errors"
 	"fmt"
 	"slices"
@@ -47,7 +48,7 @@ type End struct {
 	Attempt string
 	Token   int64
 	Name    string // "" for a raw task
-	Digest  string // of a raw task's payload; "" if it's too large for one
+	Digest  Digest // of a raw task's payload
 	Size    int    // bytes of the payload
 	Verb    Ending
 	Delay   time.Duration // of Retry and Snooze; of Done: for how long the result is kept
@@ -72,17 +73,30 @@ func (e *End) identity() string {
 	if e.Name != "" {
 		return e.Name
 	}
-	return "d:" + e.Digest
+	return "d:" + e.Digest.String()
 }
 
-// DigestOf returns the digest of a payload, by which cancels and crash counts know it; "" if the
-// payload is too large for one.
-func DigestOf(payload []byte) string {
+// A Digest is the SHA-1 of a payload, by which cancels and crash counts know it.
+type Digest [sha1.Size]byte
+
+// SumOf returns the digest of a payload. One above MaxDigested has the zero Digest.
+func SumOf(payload []byte) Digest {
 	if len(payload) > MaxDigested {
+		return Digest{}
+	}
+	return sha1.Sum(payload)
+}
+
+// String returns the digest in hex, as the scripts have it; "" for the zero Digest.
+func (d Digest) String() string {
+	if d == (Digest{}) {
 		return ""
 	}
-	return fmt.Sprintf("%x", sha1.Sum(payload))
+	return hex.EncodeToString(d[:])
 }
+
+// DigestOf returns the digest of a payload in hex; "" if the payload is too large for one.
+func DigestOf(payload []byte) string { return SumOf(payload).String() }
 
 func (e *End) text() any {
 	switch {

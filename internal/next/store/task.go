@@ -2,6 +2,7 @@ package store
 
 import (
 	"crypto/sha1"
+	"encoding/hex"
 	"strings"
 )
 
@@ -27,17 +28,19 @@ func KeyOf(name string) string {
 // UniqueName returns the name of the unique task with a payload of at most MaxDigested bytes.
 func UniqueName(payload []byte) string { return uniqueMark + DigestOf(payload) }
 
-// DigestIn returns the digest of the payload in the name of a task that has one; "" for others.
-func DigestIn(name string) string {
-	const digits = 2 * sha1.Size
+// DigestIn returns the digest of the payload in the name of a task that has one; the zero Digest for others.
+func DigestIn(name string) (d Digest) {
 	kind, rest, _ := strings.Cut(name, ":")
-	switch {
-	case kind == "u" && len(rest) == digits:
-		return rest
-	case kind == "r" && len(rest) > digits && rest[digits] == ':':
-		return rest[:digits]
+	if kind == "r" {
+		rest, _, _ = strings.Cut(rest, ":")
 	}
-	return ""
+	if (kind != "u" && kind != "r") || len(rest) != 2*len(d) {
+		return Digest{}
+	}
+	if _, err := hex.Decode(d[:], []byte(rest)); err != nil {
+		return Digest{}
+	}
+	return d
 }
 
 // isDigest reports whether a text is a digest.
