@@ -243,7 +243,7 @@ func TestCheckSoundLife(t *testing.T) {
 		return func() error {
 			f := &Finish{Worker: "w", MaxFailed: 9}
 			for _, one := range a.Tasks {
-				f.Ends = append(f.Ends, &End{Attempt: one.ID, Token: one.Token, Name: one.Name, Digest: DigestOf(one.Record.Payload), Verb: verb, Delay: time.Hour, Reason: "why", Kind: Failed})
+				f.Ends = append(f.Ends, &End{Attempt: one.ID, Token: one.Token, Name: one.Name, Digest: SumOf(one.Record.Payload), Verb: verb, Delay: time.Hour, Reason: "why", Kind: Failed})
 			}
 			_, _, err := f.Read(redisconn.Reply{Value: redistest.Sure(b.line.One(t.Context(), f.Call(SharedOf(b.q))))(t)})
 			return err

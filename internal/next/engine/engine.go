@@ -1,0 +1,139 @@
+// Package engine serves queues: it does what one peer does with one queue, from the start of a task
+// until its outcome is stored. It uses Redis only through internal/next/store, as docs/next/protocol.md
+// describes. It sends no heartbeats and writes no registrations: internal/next/fleet does both. It also
+// joins queues for the engine, and passes on the answers to heartbeats.
+//
+// # Words
+//
+//   - An Engine has what the served queues of one peer share.
+//   - A Queue is one queue of one peer. It has the handler and the slots, and outlives the
+//     incarnations of the worker.
+//   - A Session is one membership of one worker. Its state is what the worker holds, what the next
+//     round says, and which rounds are in flight.
+//   - An Attempt is one run of a task, and a run is the call of a handler for it.
+//   - An ending is a request to end an attempt. A want is a caller's request for tasks. A slot is room
+//     for a handler.
+//   - A task is prefetched, or ready, when it is held and no handler has begun it.
+//
+// # The interface of a session
+//
+// The code that sends heartbeats and joins queues needs only these:
+//
+//	q.Join(View, Membership)      the worker has become a member; begins and returns a Session
+//	s.Pulse(pulse, sent)          a heartbeat sent at that time was answered
+//	s.Unheard()                   a heartbeat wasn't answered
+//	s.Refused()                   a heartbeat's answer was that the worker isn't a member
+//	s.Wake() bool                 ask for tasks; false if the session has ended
+//	s.Start(ctx, n)               up to n tasks for a caller that serves the queue by hand
+//	s.Drain()                     closes Attempt.Draining
+//	s.Interrupt()                 ends all contexts with ErrShutdown
+//	s.Abandon()                   disowns handlers that still run
+//	s.Leave(ctx) error            sends what is unsent, returns all tasks, leaves
+//	s.End(why)                    ends it without Redis, as after an eviction
+//	s.Unlisten()                  no more messages; call it after Leave or End
+//	s.Last() round                for the leave or the next join
+//	s.Mark() Mark                 call it before you read the last token of the queue
+//	s.Compare(last, mark)         it was read; reports lost writes
+//
+// The engine calls back Membership.Evicted and Beat, Config.StuckChanged and LostWrites, all without a
+// lock. A Trace is called under the lock, and only queues the event.
+//
+// # Locks
+//
+// A queue and its sessions share one lock, Queue.mu, which Session.mu points to. While it's held, nothing
+// is logged, no handler, callback or method of an error is called, and nothing waits or does I/O. What is
+// to be logged becomes a note, which a goroutine of the engine says: so neither a heartbeat nor the
+// goroutine that reads replies ever calls a logger. Three locks are taken under it, one at a time: the one
+// of internal/capacity, and those of the notes and of a Trace's events. A run has its own lock, since its
+// handler may return just as Grace ends. No lock is taken under these. Methods that end in Locked
+// expect the lock.
+//
+// What a round contains and what an answer means (round.go), what follows from a handler's error
+// (verdict.go), and which slots and tasks are taken (slots.go) depend only on the state and the time. Their
+// tests need no Redis and no clock.
+package engine
+
+import (
+	"errors"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/worqr/worqr/internal/capacity"
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/tracing"
+)
+
+// Errors that the root package exports under the same names.
+var (
+	ErrNoTask       = errors.New("worqr: no task")
+	ErrNotWorking   = errors.New("worqr: this worker doesn't serve the queue")
+	ErrNotOwner     = errors.New("worqr: this worker no longer holds the task; another may be running it")
+	ErrEvicted      = errors.New("worqr: worker evicted")
+	ErrLeaseExpired = errors.New("worqr: lease expired: Redis didn't answer in time")
+	ErrCanceled     = errors.New("worqr: the task was canceled")
+	ErrTimeout      = errors.New("worqr: the attempt took too long")
+	ErrShutdown     = errors.New("worqr: the peer is shutting down")
+)
+
+// A Config is what the queues of one peer share.
+type Config struct {
+	Log          *logs.Log
+	Capacity     *capacity.Capacity
+	Failures     FailurePolicy
+	Lease        Lease
+	CallTimeout  time.Duration
+	MaxPayload   int    // bytes; larger payloads of other programs fail as malformed
+	MaxResult    int    // bytes; larger results aren't stored
+	StuckChanged func() // called without a lock when the number of stuck handlers changes
+
+	// LostWrites, if not nil, is called without a lock when it's evident that Redis has lost writes
+	// of a queue.
+	LostWrites func(queue, sign string)
+	Trace      *tracing.Caller
+}
+
+// An Engine has what the served queues of one peer share.
+type Engine struct {
+	Config
+	failures *failures
+
+	risk       atomic.Bool // the peer holds a task that would fail after one more crash
+	losses     *rollback
+	notes      logs.Calls     // what was noted under a lock, to be logged
+	background sync.WaitGroup // all goroutines except those of handlers
+
+	mu     sync.Mutex         // protects the field below; nothing is locked under it
+	counts map[string]*Counts // by queue name
+}
+
+// New returns an Engine. It does no I/O and starts nothing.
+func New(c Config) *Engine {
+	e := &Engine{
+		Config: c, failures: newFailures(c.Log, c.Failures), losses: newRollback(c.Log, c.Lease), counts: map[string]*Counts{},
+	}
+	e.notes.Dropped = func(n int) { c.Log.Warn("worqr: the logger is too slow; lines were dropped", "lines", n) }
+	e.notes.Panicked = func(v any) { c.Log.Error("worqr: a log line panicked", "err", logs.Text(v)) }
+	return e
+}
+
+// Wait waits until no goroutine of the engine runs, except those of handlers. It doesn't wait
+// forever: a goroutine may be calling a method of a Pool's error, which may itself call Wait.
+func (e *Engine) Wait() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		e.background.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(max(e.CallTimeout+time.Second, e.CallTimeout)): // the sum may overflow
+	}
+}
+
+// Flush logs what was noted, and the counts of suppressed lines.
+func (e *Engine) Flush() {
+	e.notes.Flush()
+	e.failures.flush()
+	e.losses.flush()
+}

@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/next/store"
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+func dialOf() (redisconn.Dial, error) { return redisconn.FromURL(redistest.URL()) }
+
+// shaOf returns the digest of a script, which is in each call of it.
+func shaOf(verb string) string {
+	for _, v := range store.Verbs() {
+		if v.Name == verb {
+			return v.Digest()
+		}
+	}
+	return ""
+}
+
+// However often the replies to rounds are lost, no task is lost, and each is handled once.
+func TestLostReplies(t *testing.T) {
+	t.Parallel()
+	redistest.OneServer(t, redistest.OwnServer)
+	for name, c := range map[string]struct {
+		verb  string
+		times int
+	}{
+		"one start": {"start", 1}, "several starts": {"start", 6}, "one finish": {"finish", 1}, "several finishes": {"finish", 6}, "both": {"EVALSHA", 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			link := redistest.NewLink(t, server.Addr())
+			var mu sync.Mutex
+			ran := map[string]int{}
+			w := newWorld(t, link.URL())
+			w.conn = redistest.Dial(t, server.URL())
+			o := plain
+			w.Serve(func(_ context.Context, a *Attempt) ([]byte, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				ran[string(a.Payload)]++
+				return nil, nil
+			}, o)
+			s := w.join("w")
+			const tasks = 2000
+			var payloads []string
+			for i := range tasks {
+				payloads = append(payloads, fmt.Sprint("task ", i))
+			}
+			match := c.verb
+			if match != "EVALSHA" {
+				match = shaOf(match)
+			}
+			link.LoseRepliesTo(match, c.times)
+			w.enqueue(payloads...)
+			s.Wake()
+			w.eventually("all are finished", func() bool { return w.counts.Finished.Load() == tasks })
+			mu.Lock()
+			defer mu.Unlock()
+			is.New(t).Equal(len(ran), tasks)
+			for what, n := range ran {
+				if n != 1 {
+					t.Errorf("%s ran %d times", what, n)
+				}
+			}
+			w.none("w")
+			is.New(t).Equal(w.counts.Lost.Load(), int64(0))
+		})
+	}
+}
+
+// A worker that is evicted while a reply is lost doesn't go on under its id: what it held may run elsewhere.
+func TestEvictedMeanwhile(t *testing.T) {
+	t.Parallel()
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	w := newWorld(t, link.URL())
+	w.conn = redistest.Dial(t, server.URL())
+	cause := make(chan error, 1)
+	began := make(chan struct{})
+	w.Serve(func(ctx context.Context, a *Attempt) ([]byte, error) {
+		close(began)
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return nil, nil
+	}, plain)
+	s := w.join("w")
+	w.enqueue("a")
+	s.Wake()
+	<-began
+	now := time.Now().UnixMilli()
+	w.queued("evict", "w", now, 1000)
+	lost := link.LoseReplyTo(shaOf("start"))
+	s.Wake()
+	<-lost
+	<-w.evicted
+	is.New(t).Equal(<-cause, ErrEvicted)
+	w.eventually("its handler has returned", func() bool { return w.counts.Running.Load() == 0 })
+	is.New(t).Equal(w.number("LLEN", w.keys.Waiting()), 1)
+	is.New(t).Equal(w.counts.Lost.Load(), int64(1))
+	is.New(t).True(!s.Wake())
+	is.New(t).Equal(w.number("HGET", w.keys.Rounds(), "w"), 0)
+}

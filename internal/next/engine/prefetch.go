@@ -1,0 +1,59 @@
+package engine
+
+import "time"
+
+const (
+	mostAhead  = 1024             // tasks that are prefetched at most
+	aheadBytes = 1 << 20          // of their payloads
+	slack      = time.Millisecond // in addition to the round trips: how long a round may take to be made
+	tripSpan   = 10 * time.Second // how long the shortest round trip is remembered
+)
+
+// prefetch returns how many tasks to hold ahead: as many as the handlers begin until a round that was just
+// sent and the next one have been answered.
+func prefetch(handlers int, trip, run time.Duration) int {
+	window := time.Duration(handlers) * (2*trip + slack)
+	return min(int(window/max(run, 1)), mostAhead)
+}
+
+// A pace is what the prefetch depends on: how long handlers and round trips take.
+type pace struct {
+	run   time.Duration    // mean time of a handler; 0 while unknown
+	least [2]time.Duration // the shortest round trips of the last span and of this one; 0 while unknown
+	since time.Time        // when this span began
+}
+
+// ahead returns how many tasks to prefetch.
+func (p *pace) ahead(handlers int) int {
+	if p.run == 0 {
+		return 0
+	}
+	return prefetch(handlers, p.trip(), p.run)
+}
+
+// returned records how long a handler ran. One stall of the machine delays all handlers that run at the
+// time, so the average spans several such groups.
+func (p *pace) returned(took time.Duration, handlers int) {
+	took = max(took, 1)
+	if p.run == 0 {
+		p.run = took
+	}
+	p.run = max(p.run+(took-p.run)/time.Duration(min(max(4*handlers, 8), 512)), 1)
+}
+
+// answered records how long a round took. The shortest counts, since only the work of others delays the
+// others.
+func (p *pace) answered(now time.Time, took time.Duration) {
+	if took = max(took, 1); now.Sub(p.since) > tripSpan {
+		p.least, p.since = [2]time.Duration{p.least[1], took}, now
+	}
+	p.least[1] = min(p.least[1], took)
+}
+
+// trip returns the shortest recent round trip; 0 while unknown.
+func (p *pace) trip() time.Duration {
+	if p.least[0] > 0 {
+		return min(p.least[0], p.least[1])
+	}
+	return p.least[1]
+}

@@ -1,0 +1,27 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/worqr/worqr/internal/next/store"
+)
+
+// retry repeats a call while Redis refuses it because replicas are missing, as happens briefly after
+// a failover. It stops after the time that a call may take.
+func retry(ctx context.Context, within time.Duration, call func() error) error {
+	began, pause := time.Now(), store.NewBackoff()
+	for {
+		err := call()
+		left := within - time.Since(began)
+		if !store.LacksReplicas(err) || left <= 0 {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w; the last answer was: %s", context.Cause(ctx), err)
+		case <-time.After(min(pause.Next(), left)):
+		}
+	}
+}

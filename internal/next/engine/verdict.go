@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"runtime/debug"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/next/store"
+)
+
+// Permanent makes a handler's error final. It returns nil if err is nil.
+func Permanent(err error) error { return judge(err, verdict{kind: store.Failed}) }
+
+// Malformed is Permanent for a payload that can't be decoded.
+func Malformed(err error) error { return judge(err, verdict{kind: store.Malformed}) }
+
+// RetryAfter makes a handler's error retry the task after d: immediately if d is negative, and
+// after Longest at most.
+func RetryAfter(err error, d time.Duration) error {
+	return judge(err, verdict{after: min(max(d, 0), Longest)})
+}
+
+// Snooze returns an error that starts the task again after d, with the same limits. That doesn't
+// count as a retry.
+func Snooze(d time.Duration) error {
+	d = min(max(d, 0), Longest)
+	return &verdict{err: fmt.Errorf("snoozed for %v", d), after: d, snooze: true}
+}
+
+// IsPermanent reports whether the error makes a task fail for good, whatever its retries.
+func IsPermanent(err error) bool {
+	v, judged := errors.AsType[*verdict](err)
+	return judged && v.kind != ""
+}
+
+// IsMalformed reports whether the error means that the payload can't be decoded.
+func IsMalformed(err error) bool {
+	v, judged := errors.AsType[*verdict](err)
+	return judged && v.kind == store.Malformed
+}
+
+// IsSnooze reports whether the error delays the task without counting a retry.
+func IsSnooze(err error) bool {
+	v, judged := errors.AsType[*verdict](err)
+	return judged && v.snooze
+}
+
+// A verdict is an error that decides what happens to the task. If verdicts are nested, the
+// outermost counts.
+type verdict struct {
+	err    error
+	kind   store.Kind    // "" retries the task
+	after  time.Duration // the delay of the retry
+	snooze bool          // the retry doesn't count
+}
+
+func judge(err error, v verdict) error {
+	if err == nil {
+		return nil
+	}
+	v.err = err
+	return &v
+}
+
+func (v *verdict) Error() string { return v.err.Error() }
+func (v *verdict) Unwrap() error { return v.err }
+
+// outcome returns how the attempt of a task that failed with err ends. pause returns the delay of a retry.
+func (o *Options) outcome(err error, retries int, pause func(err error) time.Duration) store.End {
+	v, judged := errors.AsType[*verdict](err)
+	switch _, panicked := errors.AsType[*panicError](err); {
+	case judged && v.kind != "":
+	case judged && v.snooze && !panicked:
+		return store.End{Verb: store.Snooze, Delay: v.after}
+	case panicked && o.FailOnPanic:
+	case retries >= max(o.MaxRetries, 0):
+	case judged:
+		return store.End{Verb: store.Retry, Delay: v.after, Reason: reason(err, store.MaxError)}
+	default:
+		return store.End{Verb: store.Retry, Delay: pause(err), Reason: reason(err, store.MaxError)}
+	}
+	return OutcomeOf(err)
+}
+
+// Longest is the longest delay of a task.
+const Longest = 100 * 365 * 24 * time.Hour
+
+// OutcomeOf returns how the attempt of a task that fails for good with err ends.
+func OutcomeOf(err error) store.End {
+	kind := store.Failed
+	if v, judged := errors.AsType[*verdict](err); judged && v.kind != "" {
+		kind = v.kind
+	}
+	return store.End{Verb: store.Fail, Kind: kind, Reason: reason(err, logs.MaxText)}
+}
+
+// DefaultBackoff returns 2 s before the first retry, doubling to 5 min, with jitter.
+func DefaultBackoff(retries int) time.Duration {
+	return Doubling(retries, 2*time.Second, 5*time.Minute)
+}
+
+// Doubling returns the delay of a retry after earlier ones: it doubles from first up to most, with
+// jitter.
+func Doubling(retries int, first, most time.Duration) time.Duration {
+	d := first
+	for i := 0; i < retries && d < most; i++ {
+		d *= 2
+	}
+	d = min(d, most)
+	return d*3/4 + rand.N(d/2) // ±25 %
+}
+
+// reason returns the text of an error for a failed task or the next attempt, cut to at most most
+// bytes.
+func reason(err error, most int) string {
+	text := err.Error()
+	text = strings.ToValidUTF8(text[:min(len(text), most)], "�") // the replacement character may make it longer
+	for len(text) > most {
+		_, size := utf8.DecodeLastRuneInString(text)
+		text = text[:len(text)-size]
+	}
+	return text
+}
+
+// A panicError is the error of a handler that panicked.
+type panicError struct {
+	value any
+	stack []byte
+	at    place
+}
+
+func (e *panicError) Error() string {
+	if e.at.line == "" {
+		return fmt.Sprintf("panic: %v", e.value)
+	}
+	return fmt.Sprintf("panic at %s: %v", e.at.line, e.value)
+}
+
+// Panicked converts a recovered panic into an error to panic with again: it keeps the first stack.
+// Call it in the deferred function that recovers.
+func Panicked(v any) error {
+	if p, ok := v.(*panicError); ok {
+		return p
+	}
+	return &panicError{v, debug.Stack(), panicPlace()}
+}
+
+// ErrGoexit is the error of a handler that ended its goroutine.
+var ErrGoexit = errors.New("the handler called runtime.Goexit")
+
+// Unwrap returns the panic's value if that is an error.
+func (e *panicError) Unwrap() error {
+	err, _ := e.value.(error)
+	return err
+}
