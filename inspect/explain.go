@@ -35,7 +35,10 @@ const (
 	ReasonSuspect      Reason = "suspect"       // workers died holding it; if one more crash would fail it, it waits to run alone
 	ReasonLeaseExpired Reason = "lease-expired" // its worker's heartbeats have stopped
 	ReasonReturning    Reason = "returning"     // its worker is gone, and it's being returned
+	ReasonStopping     Reason = "stopping"      // it was canceled while it ran, and its worker is to stop it
+	ReasonHeldUp       Reason = "held-up"       // tasks of a worker that is gone are being returned first
 	ReasonFailed       Reason = "failed"
+	ReasonAside        Reason = "aside" // its handler in the failed queue has failed, too
 )
 
 // A TaskCopy is one copy of a task, in an Explanation.
@@ -147,6 +150,12 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 			}
 		case ReasonReturning:
 			s.WriteString(" The worker is gone, and the task is being returned to the front.")
+		case ReasonStopping:
+			s.WriteString(" It was canceled, and its worker is to stop it.")
+		case ReasonHeldUp:
+			s.WriteString(" Tasks of a worker that is gone are being returned; nothing starts until then.")
+		case ReasonAside:
+			s.WriteString(" The handler for failed tasks has failed, too.")
 		}
 	}
 	if len(c.Reasons) == 0 && (c.State == CopyWaiting || c.State == CopyScheduled) {

@@ -138,12 +138,13 @@ func (a *Attempt) judge() []Found {
 
 // A Worker is what the keys say about a worker.
 type Worker struct {
-	ID            string
-	Deadline      string // "": it's no member
-	HasRound      bool
-	Leaving       bool
-	Suspect, Idle bool
-	Highest       int64 // token that it holds; negative: it holds nothing
+	ID       string
+	Deadline string // "": it's no member
+	HasRound bool
+	Leaving  bool
+	Suspect  string // when it may be fenced; "": it's no suspect
+	Idle     bool
+	Highest  int64 // token that it holds; negative: it holds nothing
 }
 
 // Never is the deadline of a lease that doesn't end.
@@ -158,7 +159,7 @@ func (w *Worker) judge(q *Queue) (all []Found) {
 		all = append(all, Found{Flaw: Stray, Name: w.ID})
 	case member && (!w.HasRound || w.Leaving):
 		all = append(all, Found{Flaw: HalfMember, Name: w.ID})
-	case !member && (w.HasRound || w.Suspect || w.Idle):
+	case !member && (w.HasRound || w.Suspect != "" || w.Idle):
 		all = append(all, Found{Flaw: Ghost, Name: w.ID})
 	}
 	if member && (far || deadline < float64(q.Now) && q.Alive == 0) {

@@ -43,8 +43,9 @@ func (d *decoder) about(inFailed bool) About {
 		f.BadRecord = a.Record.Damaged
 	}
 	if run, f.HasRun = d.maybe(); f.HasRun {
-		f.BadRun = !a.readRun(run)
-		f.Attempt = a.Attempt
+		of := readRun([]byte(run))
+		a.Attempt, a.Retries, a.Crashes, a.Error = of.attempt, of.retries, of.crashes, of.failure
+		f.BadRun, f.Attempt = strings.Count(run, ":") < 3, of.attempt
 	}
 	if behind, f.HasBehind = d.maybe(); f.HasBehind {
 		a.Behind, f.BadBehind = readBehind(behind)
@@ -64,16 +65,6 @@ func (d *decoder) about(inFailed bool) About {
 	a.Token, f.Held = d.maybeInt()
 	f.Listed = d.int() == 1
 	return a
-}
-
-// readRun reads "attempt:retries:crashes:error".
-func (a *About) readRun(text string) (ok bool) {
-	parts := strings.SplitN(text, ":", 4)
-	if len(parts) < 4 {
-		return false
-	}
-	a.Attempt, a.Retries, a.Crashes, a.Error = parts[0], countIn(parts[1]), countIn(parts[2]), parts[3]
-	return true
 }
 
 // readBehind reads "time:rule:keep:counts:record".

@@ -73,7 +73,7 @@ func (d *decoder) worker() (w invariants.Worker) {
 	w.Deadline, _ = d.maybe()
 	_, w.HasRound = d.maybe()
 	_, w.Leaving = d.maybe()
-	_, w.Suspect = d.maybe()
+	w.Suspect, _ = d.maybe()
 	_, w.Idle = d.maybe()
 	w.Highest = d.int()
 	return w
