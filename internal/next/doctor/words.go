@@ -13,7 +13,7 @@ import (
 // secret.
 func veil(kind, part string) string {
 	switch {
-	case kind == "process" || kind == "working" || kind == "canceled" && isDigest(part) || store.DigestIn(part) != "":
+	case kind == "process" || kind == "working" || kind == "canceled" && isDigest(part) || store.DigestIn(part).String() != "":
 		return words.Clip(part)
 	case store.KeyOf(part) != "":
 		return "k:" + veil("", store.KeyOf(part))
