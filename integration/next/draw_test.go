@@ -295,7 +295,7 @@ func (d *drawing) disturb() drawn {
 		fmt.Sprintf("ZADD %s%s %d %s", prefix, one(d, "ready", "schedule", "risky", "copies"), one(d, int64(0), 3, -4, d.now+9e9), name),
 		fmt.Sprintf("ZADD %s%s %d %s", prefix, one(d, "workers", "suspects", "idle"), d.now+int64(one(d, 9e9, -5)), one(d, worker, "ghost")),
 		fmt.Sprintf("ZADD %sleaving %d %s", prefix, d.IntN(2), one(d, worker, "ghost")),
-		fmt.Sprintf("ZADD %sworking:%s 2 foreign", prefix, worker),
+		fmt.Sprintf("ZADD %sworking:%s 900 foreign", prefix, worker),
 		fmt.Sprintf("HSET %sruns %s %s", prefix, name, one(d, "foreign", "z.1.9.1n:0:0:", ":1:2:why")),
 		fmt.Sprintf("HSET %snext %s foreign", prefix, name),
 		fmt.Sprintf("HSET %scrashes %s 2", prefix, spec.Digest("x")),

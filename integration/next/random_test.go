@@ -70,7 +70,7 @@ var small = &spec.Limits{Return: 3, Copies: 3, Stop: 3}
 
 func newBench(t testing.TB) *bench {
 	b := &bench{queue: newQueue(t, redistest.URL())}
-	b.edit = edits.Replace
+	b.edit, b.quiet = edits.Replace, true
 	ear := redis.PubSubConn{Conn: redistest.Dial(t, redistest.URL())}
 	redistest.Must(t, ear.Subscribe("worqr_"+b.name+"_wake:a", "worqr:failed_"+b.name+"_wake:a"))
 	ear.Receive()

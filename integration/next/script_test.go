@@ -56,11 +56,12 @@ func play(t *testing.T, scenarios []scenario) {
 // A queue is a queue of its own on a server.
 type queue struct {
 	testing.TB
-	conn redis.Conn
-	ear  *redis.PubSubConn
-	url  string
-	name string                     // "{q1}"
-	edit func(source string) string // changes scripts before they run; nil: as they are
+	conn  redis.Conn
+	ear   *redis.PubSubConn
+	url   string
+	name  string                     // "{q1}"
+	edit  func(source string) string // changes scripts before they run; nil: as they are
+	quiet bool                       // errors are answers like all others
 }
 
 var queues atomic.Int64
@@ -126,7 +127,7 @@ func (q *queue) key(kind string) string {
 
 var (
 	uses     = regexp.MustCompile(`(?m)^-- Uses (.*)\.$`)
-	argument = regexp.MustCompile(`(?m)^-- ARGV\[(\d+)\] +(\w+(?: \w+)?)  `)
+	argument = regexp.MustCompile(`(?m)^-- ARGV\[(\d+)\] +(\w+(?: \w+)?)(?:  |$)`)
 	sources  = map[string]string{}
 )
 
@@ -263,7 +264,7 @@ var times = regexp.MustCompile(`\b1\d{12}(\d{3})?\b`) // in ms, or µs
 // show writes an answer as text: lists in brackets, nil as -, an error as its first word.
 func (q *queue) show(reply any, err error) string {
 	if err != nil {
-		if q.edit == nil {
+		if !q.quiet {
 			q.Logf("%v", err)
 		}
 		return "!" + strings.Fields(err.Error())[0]
