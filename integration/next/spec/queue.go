@@ -10,6 +10,7 @@ import (
 	"fmt"
 	"math"
 	"slices"
+	"strconv"
 )
 
 // A Queue is what Redis holds of a queue. A copy of it is a queue of its own, but for Failed.
@@ -241,4 +242,33 @@ func (q *Queue) Lines() (lines []string) {
 		}
 	}
 	return lines
+}
+
+// Append appends what the queue and its failed queue hold to b. Queues that hold the same append the same.
+func (q *Queue) Append(b []byte) []byte {
+	b = appendAll(b, q.Queues, func(b []byte, item string) []byte { return append(b, item...) })
+	for _, h := range []Hash{q.Tasks, q.Next, q.Runs, q.Process, q.Rounds, q.State, q.Crashes, q.Canceled, q.Recurrence} {
+		b = appendAll(b, h, func(b []byte, e Entry[string]) []byte { return append(append(append(b, e.Name...), '='), e.Value...) })
+	}
+	for _, s := range []Set{q.Ready, q.Schedule, q.Risky, q.Aside, q.Copies, q.Workers, q.Suspects, q.Leaving, q.Idle, q.Recurring} {
+		b = appendAll(b, s, appendMember)
+	}
+	for _, e := range q.Working {
+		b = appendAll(append(b, e.Name...), e.Value, appendMember)
+	}
+	if q.Failed != nil {
+		b = q.Failed.Append(append(b, '!'))
+	}
+	return b
+}
+
+func appendAll[T any](b []byte, all []T, one func(b []byte, v T) []byte) []byte {
+	for _, v := range all {
+		b = append(one(b, v), ',')
+	}
+	return append(b, ';')
+}
+
+func appendMember(b []byte, m Member) []byte {
+	return strconv.AppendInt(append(append(b, m.Name...), '='), m.Score, 10)
 }
