@@ -183,7 +183,7 @@ func (d *drawing) finish() drawn {
 				e.Identity = "d:" + spec.Digest(item)
 			}
 			e.Verb, e.Delay = one(d, "done", "drop", "stop", "retry", "snooze", "fail"), one(d, int64(0), 500, 60000)
-			e.Text = map[string]string{"done": "res", "drop": "late", "retry": "why", "fail": "failed:why:not"}[e.Verb]
+			e.Text = map[string]string{"done": "res", "drop": "late", "retry": "why", "fail": one(d, "failed:why:not", "expired:late")}[e.Verb]
 			others = append(others, e)
 		}
 	}

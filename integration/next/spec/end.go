@@ -8,7 +8,7 @@ import (
 // store stores how a task ended, if its result is kept. In a failed queue, no results are stored.
 func (q *Queue) store(name string, keep int64, how, failure, value string) {
 	if keep > 0 && q.Failed != nil {
-		q.Result.Put(name, fmt.Sprintf("%s:%d:%d:%s%s", how, q.Now, len(failure), failure, value))
+		q.Result.Put(name, fmt.Sprintf("%s:%d:%d:%s%s", how, q.Now*1000, len(failure), failure, value))
 	}
 }
 

@@ -161,7 +161,11 @@ func (q *Queue) fail(n *notice, worker string, e *End, name string, r Run, why s
 	if isRaw(failed) {
 		f.Copies.Put(failed, 0)
 	}
-	q.store(name, keep, "failed", reason, "")
+	how := "failed"
+	if kind == "expired" {
+		how = kind
+	}
+	q.store(name, keep, how, reason, "")
 	q.gone(n, name)
 }
 

@@ -2,7 +2,7 @@
 // docs/next/protocol.md: join, start, finish, heartbeat, leave, evict, cancel, stop and remove. It works on a model of
 // a queue's keys. A test compares it with the scripts, and integration/next/search runs it in every order of events.
 //
-// It leaves out what loses nothing: events, ages, the limits of bytes, and what is published.
+// It leaves out what loses nothing: events, ages, the limits of bytes, how occurrences ended, and what is published.
 package spec
 
 import (
@@ -11,6 +11,7 @@ import (
 	"math"
 	"slices"
 	"strconv"
+	"strings"
 )
 
 // A Queue is what Redis holds of a queue. A copy of it is a queue of its own, but for Failed.
@@ -227,7 +228,9 @@ func (q *Queue) Lines() (lines []string) {
 		case *Set:
 			add(kind, *v)
 		case *Hash:
-			add(kind, slices.DeleteFunc(slices.Clone(*v), func(f Entry[string]) bool { return kind == "state" && f.Value == "0" }))
+			add(kind, slices.DeleteFunc(slices.Clone(*v), func(f Entry[string]) bool {
+				return kind == "state" && f.Value == "0" || strings.HasPrefix(f.Name, "last:")
+			}))
 		}
 	}
 	add("process", q.Process)
