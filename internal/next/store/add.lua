@@ -127,20 +127,38 @@ local function put_behind(task)
   write_next(task.name, task)
 end
 
+-- New tasks, most of all, are written together.
+local records, ready = {}, {}
+local function put_new(task)
+  fresh = fresh + 1
+  records[#records + 1], records[#records + 2] = task.name, task.record
+  if task.at == 0 then
+    place, startable = place + 1, startable + 1
+    ready[#ready + 1], ready[#ready + 2] = place, task.name
+  else
+    put(task.name, task.at)
+  end
+end
+
+local added = string.format('%.0f', now)
 for _, task in ipairs(tasks) do
-  task.record = string.format('%.0f', now) .. string.sub(task.record, 2)
+  task.record = added .. string.sub(task.record, 2)
   if task.runs then
     put_behind(task)
   elseif task.size > 0 then
     change(task)
   else
-    fresh = fresh + 1
-    redis.call('HSET', q.tasks, task.name, task.record)
-    put(task.name, task.at)
+    put_new(task)
   end
   if task.nonce ~= '' then
     redis.call('SET', once .. task.nonce, task.name, 'PX', task.window)
   end
+end
+if #records > 0 then
+  redis.call('HSET', q.tasks, unpack(records))
+end
+if #ready > 0 then
+  redis.call('ZADD', q.ready, unpack(ready))
 end
 
 tell()

@@ -11,8 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// What a caller waits for one call, on a queue that nobody serves: compare with the benchmarks of the
-// same names beside today's protocol.
+// How long a caller waits for one call, on a queue that nobody serves.
 func BenchmarkWays(b *testing.B) {
 	f := benchAt(b, is.New(b), redistest.URL(), redistest.Prefix(b))
 	p, ctx, one := f.producer(), b.Context(), make([]byte, 100)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"slices"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -30,28 +29,6 @@ func Twice(call func() error) error {
 		err = call()
 	}
 	return err
-}
-
-// inOrder makes calls step by step, for callers that rely on one reply being later than another. One
-// server runs all in their order, in one exchange. In a cluster, a call may be redirected to another
-// node while later ones are answered, so each step waits for the previous one.
-func inOrder(ctx context.Context, r Runner, scattered bool, steps ...[]redisconn.Call) (replies []redisconn.Reply) {
-	all := slices.Concat(steps...)
-	if !scattered {
-		return r.Do(ctx, all...)
-	}
-	for _, calls := range steps {
-		if len(calls) == 0 {
-			continue
-		}
-		replies = append(replies, r.Do(ctx, calls...)...)
-		for _, reply := range replies[len(replies)-len(calls):] {
-			if reply.Err != nil && !IsRefusal(reply.Err) { // the other calls would fail, too
-				return append(replies, slices.Repeat([]redisconn.Reply{{Err: reply.Err}}, len(all)-len(replies))...)
-			}
-		}
-	}
-	return replies
 }
 
 // doEach makes one call for each element.

@@ -59,9 +59,6 @@ func (d *decoder) bytes() []byte { return as[[]byte](d.next(), &d.err, "a string
 
 func (d *decoder) string() string { return string(d.bytes()) }
 
-// number decodes a number that is stored as text.
-func (d *decoder) number() int64 { return numberIn(d.string()) }
-
 // list decodes a nested array.
 func (d *decoder) list() *decoder {
 	rest := as[[]any](d.next(), &d.err, "an array")
