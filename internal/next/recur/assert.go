@@ -23,10 +23,6 @@ const mostAsked = 4
 // assert asserts jobs by their prints, and then sends in full those that Redis wants. Only the latter may
 // need memory, so they come last.
 func (s *Schedules) assert(ctx context.Context, l *site, jobs []*job) error {
-	if len(jobs) == 0 {
-		_, err := s.ask(ctx, l, nil)
-		return err
-	}
 	var wants []want
 	for some := range slices.Chunk(jobs, perCall) {
 		more, err := s.compare(ctx, l, some)
@@ -121,19 +117,31 @@ func (s *Schedules) send(ctx context.Context, l *site, wants []want) error {
 	return flush()
 }
 
+// ask asserts some schedules in one call.
+func (s *Schedules) ask(ctx context.Context, l *site, all []store.Schedule) ([]store.Asserted, error) {
+	began := time.Now()
+	told, _, now, err := store.Recur(ctx, s.Calls, l.Keys, s.period.Milliseconds(), 0, all)
+	if err == nil {
+		s.heard(l, began, now)
+	}
+	return told, err
+}
+
 // named is how many schedules a log line names.
 const named = 5
 
-// ask makes one call, and ends schedules in it if this peer may.
-func (s *Schedules) ask(ctx context.Context, l *site, all []store.Schedule) ([]store.Asserted, error) {
-	began := time.Now()
-	until := s.judgesUntil(l, began)
-	told, ended, now, err := store.Recur(ctx, s.Calls, l.Keys, s.period.Milliseconds(), until, all)
+// end ends schedules that no peer asserts, a page of them, if this peer may. Otherwise, it only learns Redis's time.
+func (s *Schedules) end(ctx context.Context, l *site, may bool) error {
+	began, until := time.Now(), int64(0)
+	if may {
+		until = s.judgesUntil(l, began)
+	}
+	_, ended, now, err := store.Recur(ctx, s.Calls, l.Keys, s.period.Milliseconds(), until, nil)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	s.heard(l, began, now)
-	if now <= until && len(ended) == 0 && began.After(l.watch) { // otherwise there may be more
+	if now <= until && len(ended) == 0 { // otherwise there may be more
 		l.watch = time.Time{}
 	}
 	if len(ended) > 0 && s.lines.Allow(l.ID) {
@@ -143,7 +151,7 @@ func (s *Schedules) ask(ctx context.Context, l *site, all []store.Schedule) ([]s
 		}
 		s.Log.Info("worqr: schedules ended: no running peer has them", "queue", l.Name, "count", len(ended), "keys", keys)
 	}
-	return told, nil
+	return nil
 }
 
 // answered records the answer about a job, and logs if another schedule is in force.

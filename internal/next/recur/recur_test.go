@@ -57,7 +57,7 @@ func TestChanged(t *testing.T) {
 	// An equal schedule stays, and isn't asserted at once.
 	prints := r.field("q", "prints:k:x")
 	r.give(other, paying(starting(three), "b"))
-	is.Equal(len(other.due(r.site(other), time.Now())), 0)
+	is.Equal(len(due(other, r.site(other), time.Now())), 0)
 	r.again(other)
 	is.Equal(r.field("q", "prints:k:x"), prints)
 }

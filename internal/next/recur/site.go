@@ -72,11 +72,14 @@ func (s *Schedules) leave(l *site) bool {
 // turn asserts what is due, and ends what is over.
 func (s *Schedules) turn(ctx context.Context, l *site) {
 	began := time.Now()
-	jobs := s.due(l, began)
+	jobs, ends := s.due(l, began)
 	if len(jobs) == 0 && l.watch.IsZero() {
 		return
 	}
 	err := s.assert(ctx, l, jobs)
+	if err == nil && (ends || len(jobs) == 0) {
+		err = s.end(ctx, l, ends)
+	}
 	if ctx.Err() != nil {
 		return
 	}
@@ -93,8 +96,8 @@ func (s *Schedules) turn(ctx context.Context, l *site) {
 }
 
 // due returns the jobs to assert now: new ones, and a part of the others, so that each has its turn once a
-// cycle.
-func (s *Schedules) due(l *site, now time.Time) (jobs []*job) {
+// cycle. If this peer may end schedules after that, it returns all: a failover may have lost that they were asserted.
+func (s *Schedules) due(l *site, now time.Time) (jobs []*job, ends bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l.left {
@@ -103,8 +106,9 @@ func (s *Schedules) due(l *site, now time.Time) (jobs []*job) {
 		l.watch = now
 	}
 	l.left, l.over = false, false
+	ends = !l.watch.IsZero() && now.After(l.watch) && s.judgesUntil(l, now) > 0
 	for _, j := range l.jobs {
-		if now.Sub(j.tried) >= s.Beat*cycle/2 {
+		if ends || now.Sub(j.tried) >= s.Beat*cycle/2 {
 			jobs = append(jobs, j)
 		}
 	}
@@ -112,14 +116,14 @@ func (s *Schedules) due(l *site, now time.Time) (jobs []*job) {
 		return cmp.Or(a.tried.Compare(b.tried), cmp.Compare(a.name, b.name))
 	})
 	n := max(perCall, (len(l.jobs)+cycle-1)/cycle)
-	for n < len(jobs) && jobs[n].tried.IsZero() {
+	for n < len(jobs) && (ends || jobs[n].tried.IsZero()) {
 		n++
 	}
 	jobs = jobs[:min(n, len(jobs))]
 	for _, j := range jobs {
 		j.tried = now
 	}
-	return jobs
+	return jobs, ends
 }
 
 // note records the result of a turn. If there was a gap, this process may have been stalled, and so may

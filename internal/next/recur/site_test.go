@@ -174,6 +174,11 @@ func TestJumpingClock(t *testing.T) {
 	is.Equal(r.judgesUntil(l, now.Add(time.Second)), int64(0))
 }
 
+func due(s *Schedules, l *site, now time.Time) []*job {
+	jobs, _ := s.due(l, now)
+	return jobs
+}
+
 // New schedules are asserted at once, the others once a cycle, a part of them in each turn.
 func TestDue(t *testing.T) {
 	is := redistest.Parallel(t)
@@ -184,12 +189,12 @@ func TestDue(t *testing.T) {
 	}
 	l := r.site(r.Schedules)
 	now := time.Now()
-	is.Equal(len(r.due(l, now)), all)
-	is.Equal(len(r.due(l, now)), 0)
+	is.Equal(len(due(r.Schedules, l, now)), all)
+	is.Equal(len(due(r.Schedules, l, now)), 0)
 	last := map[string]time.Time{}
 	for beat := 1; beat <= 4*cycle; beat++ {
 		at := now.Add(time.Duration(beat) * r.Beat)
-		some := r.due(l, at)
+		some := due(r.Schedules, l, at)
 		is.True(len(some) <= all/cycle)
 		for _, j := range some {
 			if before := last[j.name]; !before.IsZero() && at.Sub(before) > (cycle+1)*r.Beat {
@@ -200,5 +205,28 @@ func TestDue(t *testing.T) {
 	}
 	is.Equal(len(last), all)
 	r.set("q", "new", every(time.Hour))
-	is.True(len(r.due(l, now.Add(4*cycle*r.Beat+r.Beat/2))) > 0)
+	is.True(len(due(r.Schedules, l, now.Add(4*cycle*r.Beat+r.Beat/2))) > 0)
+}
+
+// A failover may have lost that schedules were asserted: before a peer ends any, it asserts all of its own.
+func TestOwnStay(t *testing.T) {
+	is := redistest.Parallel(t)
+	r := newBench(t)
+	s := r.peer()
+	for _, key := range []string{"x", "y"} {
+		redistest.Must(t, s.Set(r.target("q"), "k:"+key, paying(every(time.Hour), "")))
+	}
+	r.beatOf(s)
+	l := r.site(s)
+	recurring := r.target("q").Keys.Recurring()
+	r.do("ZADD", recurring, 1, "k:x", 1, "k:y", 1, "k:z")
+	s.Over(r.target("q"))
+	grown(s, l)
+	l.jobs["k:x"].tried = time.Time{} // the other one isn't due
+	r.beatOf(s)
+	grown(s, l)
+	r.beatOf(s)
+	is.True(r.held("q", "x"))
+	is.True(r.held("q", "y"))
+	is.Equal(r.do("ZCARD", recurring), int64(2))
 }
