@@ -208,14 +208,13 @@ func TestProducerLists(t *testing.T) {
 
 // A user who may do nothing but enqueue enqueues, and isn't refused anything twice.
 func TestProducerWithFewPermissions(t *testing.T) {
-	b := newBench(t)
-	name := strings.ReplaceAll(b.space.Registry(), ":", "")
+	server := redistest.Start(t)
+	b := benchAt(t, redistest.Parallel(t), server.URL(), "worqr")
 	q := b.q
-	redistest.Do(t, b.conn, "ACL", "SETUSER", name, "on", ">x", "+eval", "+evalsha", "+exists", "+lpush", "+zpopmin", "+publish", "+set", "+sadd",
+	redistest.Do(t, b.conn, "ACL", "SETUSER", "producer", "on", ">x", "+eval", "+evalsha", "+exists", "+lpush", "+zpopmin", "+publish", "+set", "+sadd",
 		"~"+q.Waiting(), "~"+q.Idle(), "~"+q.Workers(), "~"+keys.NextOf(q).None()+"*", "&*")
-	t.Cleanup(func() { redistest.Do(t, redistest.Conn(t), "ACL", "DELUSER", name) })
-	u := redistest.Sure(url.Parse(redistest.URL()))(t)
-	u.User = url.UserPassword(name, "x")
+	u := redistest.Sure(url.Parse(server.URL()))(t)
+	u.User = url.UserPassword("producer", "x")
 	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(u.String()))(t), 5*time.Second)
 	t.Cleanup(line.Close)
 	p := NewProducer(line, b.space, logs.New(slog.New(slog.DiscardHandler)))
@@ -227,7 +226,6 @@ func TestProducerWithFewPermissions(t *testing.T) {
 	b.is.True(fresh && p.of(b.target()).denied.Load())
 	_, _, err = p.Add(t.Context(), b.target(), []Task{task("a", "a")})
 	b.is.True(IsDenied(err))
-	redistest.Do(t, b.conn, "ACL", "LOG", "RESET")
 }
 
 // A queue that a producer has forgotten is listed again.
