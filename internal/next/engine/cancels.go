@@ -139,7 +139,7 @@ func (s *Session) askLocked(d store.Digest, c *canceling) {
 	}
 	c.asks = true
 	s.engine.background.Go(func() {
-		for retry := (&store.Backoff{}); s.ask(d, c); {
+		for retry := (&store.Backoff{}); s.learnCancel(d, c); {
 			select {
 			case <-time.After(retry.Next()):
 			case <-s.ctx.Done():
@@ -148,8 +148,8 @@ func (s *Session) askLocked(d store.Digest, c *canceling) {
 	})
 }
 
-// ask asks once, and reports whether to ask again.
-func (s *Session) ask(d store.Digest, c *canceling) (again bool) {
+// learnCancel asks once, and reports whether to ask again.
+func (s *Session) learnCancel(d store.Digest, c *canceling) (again bool) {
 	s.mu.Lock()
 	asked := c.asked
 	s.mu.Unlock()

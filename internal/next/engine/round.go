@@ -358,11 +358,10 @@ func (s *Session) receive() {
 	}
 }
 
-// handle handles the result of a round. Errors are examined here, without a lock.
+// handle handles the result of a round.
 func (s *Session) handle(r *round, res store.Result) {
-	finish, start := next(res.FinishErr, r.lost), next(res.StartErr, r.lost)
-	err := cmp.Or(res.FinishErr, res.StartErr)
-	s.upset.Note(s.engine.Log, "can't start or finish tasks; retrying", err, "queue", s.queue.id)
+	o := outcomeOf(r, res)
+	s.upset.Note(s.engine.Log, "can't start or finish tasks; retrying", o.err, "queue", s.queue.id)
 	var begun []*Attempt
 	if res.Answer != nil {
 		begun = s.begin(res.Answer)
@@ -372,14 +371,30 @@ func (s *Session) handle(r *round, res store.Result) {
 		s.dropped.Add(res.Dropped, r.Finish.MaxFailed)
 		s.engine.Trace.FailedDropped(worqrtrace.Queue{At: time.Now(), Queue: s.queue.name, WorkerID: s.member.Worker, Tasks: res.Dropped})
 	}
-	if err == nil {
+	if o.err == nil {
 		s.retry.Reset()
 	}
-	closed := errors.Is(err, store.ErrClosed)
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	s.handleLocked(time.Now(), r, res, o, begun)
+}
+
+// An outcome says what follows from the result of a round. It's decided without a lock, since the error of a Pool is
+// user code, whose methods may use the peer.
+type outcome struct {
+	finish, start step
+	err           error // the first one
+	closed        bool  // there will be no more answers
+}
+
+func outcomeOf(r *round, res store.Result) outcome {
+	err := cmp.Or(res.FinishErr, res.StartErr)
+	return outcome{next(res.FinishErr, r.lost), next(res.StartErr, r.lost), err, errors.Is(err, store.ErrClosed)}
+}
+
+// handleLocked does handle's work under the lock. begun are the attempts that the round started.
+func (s *Session) handleLocked(now time.Time, r *round, res store.Result, o outcome, begun []*Attempt) {
 	defer s.calmLocked()
-	now := time.Now()
 	s.talked = now
 	if s.ended != nil {
 		for _, t := range begun {
@@ -387,22 +402,22 @@ func (s *Session) handle(r *round, res store.Result) {
 		}
 		return
 	}
-	if finish == evict || start == evict {
+	if o.finish == evict || o.start == evict {
 		s.evictedLocked()
 		return
 	}
 	if r.Finish != nil {
-		s.finishedLocked(r, finish, res)
+		s.finishedLocked(r, o.finish, res)
 	}
 	if r.Start != nil {
-		s.startedLocked(now, r, start, res, begun)
+		s.startedLocked(now, r, o.start, res, begun)
 	}
 	if r.Finish == nil && r.Start == nil {
 		s.flight = slices.DeleteFunc(s.flight, func(f *round) bool { return f == r })
 		s.stops.forget(s.flight, s.sent)
 	}
-	if err != nil {
-		s.failedLocked(now, r, err, closed)
+	if o.err != nil {
+		s.failedLocked(now, r, o)
 	}
 }
 
@@ -420,7 +435,7 @@ func (s *Session) begin(a *store.Answer) []*Attempt {
 // failedLocked decides what follows after a round, or a half of it, has failed. The first loss of a reply is no reason to
 // wait. If the replies to a round are lost again and again while Redis answers heartbeats, they are too large for
 // something on the way, so the worker needs a new id: then others return its tasks.
-func (s *Session) failedLocked(now time.Time, r *round, err error, closed bool) {
+func (s *Session) failedLocked(now time.Time, r *round, o outcome) {
 	isLost := r.Finish != nil || r.Start != nil
 	if isLost {
 		if r.losses == 0 {
@@ -433,14 +448,14 @@ func (s *Session) failedLocked(now time.Time, r *round, err error, closed bool) 
 			return
 		}
 	}
-	if s.closing && (!isLost || r.losses > 1) || closed {
+	if s.closing && (!isLost || r.losses > 1) || o.closed {
 		s.abandonLocked()
 		return
 	}
 	if isLost && r.losses == 1 {
 		return
 	}
-	s.tellFailedLocked(r, err)
+	s.tellFailedLocked(r, o.err)
 	s.restLocked()
 }
 
