@@ -261,7 +261,7 @@ func (q *Queue) Forget(ctx context.Context, after time.Duration, nonces ...strin
 		err = cmp.Or(err, checkNonce(nonce))
 	}
 	if err == nil {
-		err = store.ForgetOnce(ctx, q.peer.calls, q.keys, after, nonces)
+		err = store.Forget(ctx, q.peer.calls, q.keys, after, nonces...)
 	}
 	return q.wrap("forget", err)
 }

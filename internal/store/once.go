@@ -45,9 +45,9 @@ func markedKey(mark string) (string, error) {
 	return "", errors.New("the record of Once has been overwritten")
 }
 
-// ForgetOnce makes nonces, those of EnqueueOnce and of Once, end after a duration, unless they end before. Of two
+// Forget makes nonces, those of EnqueueOnce and of Once, end after a duration, unless they end before. Of two
 // calls at the same time, the shorter duration may lose; a nonce never lasts longer than before.
-func ForgetOnce(ctx context.Context, r Runner, q keys.Queue, after time.Duration, nonces []string) error {
+func Forget(ctx context.Context, r Runner, q keys.Queue, after time.Duration, nonces ...string) error {
 	for page := range slices.Chunk(nonces, perPage) {
 		var marks []string
 		for _, nonce := range page {
