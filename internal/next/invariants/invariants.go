@@ -31,19 +31,19 @@ var All = []Invariant{Conservation, OneOwner, Members, Fenced, Order, Progress, 
 // A Flaw is one way in which the keys of a queue break an invariant.
 type Flaw string
 
-// The flaws. Mend is what repair.lua calls those that it mends.
+// The flaws. The first group can be mended; repair.lua has the same words, but Unreturned only takes evict.
 const (
 	Unowned    Flaw = "unowned"
 	Stuck      Flaw = "stuck"
 	Stray      Flaw = "stray"
-	NoList     Flaw = "no-list"
-	NoRecord   Flaw = "no-record"
 	Token      Flaw = "token"
 	Place      Flaw = "place"
 	Dead       Flaw = "dead"
 	Unreturned Flaw = "unreturned"
 	Ahead      Flaw = "ahead"
 
+	NoList     Flaw = "no-list"
+	NoRecord   Flaw = "no-record"
 	Nowhere    Flaw = "nowhere"
 	Twice      Flaw = "twice"
 	Damaged    Flaw = "damaged"
