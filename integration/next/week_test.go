@@ -223,11 +223,8 @@ func (w *week) die(place int) {
 	w.mu.Unlock()
 	p.ended.Wait()
 	time.Sleep(weekGrace)
-	for worker := p.worker; ; worker = "" {
-		if l := redistest.Sure(store.Evict(w.Context(), w, w.q.Keys, worker, 0, time.Second))(w); l.Wait != 0 {
-			return
-		}
-	}
+	_, err := store.EvictAll(w.Context(), w, w.q.Keys, p.worker, 0, time.Second)
+	redistest.Must(w, err)
 }
 
 // deploy replaces the peers one after the other.
