@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"os"
@@ -15,6 +16,7 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/child"
+	"github.com/worqr/worqr/internal/next/engine"
 	"github.com/worqr/worqr/internal/next/store"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -41,31 +43,33 @@ func idsOf(all []*Fleet) []string {
 	return ids
 }
 
-// heartbeats waits until all peers have sent so many heartbeats on the queue.
+// heartbeats waits until so many heartbeats of each peer have been answered.
 func heartbeats(t *testing.T, all []*Fleet, n int) {
 	t.Helper()
-	sent := func(s *session) int {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.pulses
-	}
-	wants := map[*session]int{}
+	last, left := map[*Fleet]time.Time{}, map[*Fleet]int{}
 	for _, f := range all {
-		s := on(t, f, "q")
-		wants[s] = sent(s) + n
+		last[f], left[f] = f.LastBeat(), n
 	}
-	for s, want := range wants {
-		until(t, "heartbeats are answered", func() bool { return sent(s) >= want })
-	}
+	until(t, "heartbeats are answered", func() bool {
+		done := true
+		for _, f := range all {
+			if at := f.LastBeat(); at != last[f] {
+				last[f] = at
+				left[f]--
+			}
+			done = done && left[f] <= 0
+		}
+		return done
+	})
 }
 
 // Many peers that start at once evict no living one.
 func TestManyStartAtOnce(t *testing.T) {
 	is := redistest.Parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	all := peers(t, 50, redistest.URL(), prefix, time.Second)
+	all := peers(t, 50, redistest.URL(), prefix, 3*time.Second)
 	before := idsOf(all)
-	heartbeats(t, all, 15) // some leases
+	heartbeats(t, all, 8) // some leases
 	is.Equal(idsOf(all), before)
 	is.Equal(slices.Sorted(slices.Values(members(t, c, all[0].Space.Queue("q")))), before)
 	for _, f := range all {
@@ -77,31 +81,26 @@ func TestManyStartAtOnce(t *testing.T) {
 func TestStallEvictsNobody(t *testing.T) {
 	is := redistest.Parallel(t)
 	server, c := redistest.StartAndDial(t)
-	const lease = time.Second
+	const lease = 2 * time.Second
 	all := peers(t, 10, server.URL(), redistest.Prefix(t), lease)
 	q := all[0].Space.Queue("q")
 	enqueue(t, c, q, 10)
+	var held []*engine.Attempt
 	for _, f := range all {
-		n, err := on(t, f, "q").start(t.Context(), 1)
-		is.NoErr(err)
-		is.Equal(n, 1)
+		held = append(held, start(t, f, "q", 1)...)
 	}
 	before := idsOf(all)
-	for range 2 {
-		heartbeats(t, all, 5) // so that they may evict others
-		server.Pause(t)
-		time.Sleep(2 * lease) // the stall
-		server.Resume(t)
-		heartbeats(t, all, 5)
-		is.Equal(idsOf(all), before)
-		is.Equal(len(members(t, c, q)), len(all))
-		is.Equal(waiting(t, c, q), 0)
-	}
-	for _, f := range all {
-		n, err := on(t, f, "q").finish(t.Context())
-		is.NoErr(err)
-		is.Equal(n, 1)
-	}
+	heartbeats(t, all, 5) // so that they may evict others
+	server.Pause(t)
+	time.Sleep(2 * lease) // the stall
+	server.Resume(t)
+	heartbeats(t, all, 5)
+	is.Equal(idsOf(all), before)
+	is.Equal(len(members(t, c, q)), len(all))
+	is.Equal(waiting(t, c, q), 0)
+	n, err := finish(t.Context(), held)
+	is.NoErr(err)
+	is.Equal(n, len(all))
 }
 
 // One survivor of many returns all tasks of the others within a lease and two thirds, on every queue.
@@ -125,9 +124,7 @@ func TestOneSurvivor(t *testing.T) {
 		q := survivor.Space.Queue(name)
 		enqueue(t, c, q, others*each)
 		for _, f := range dying {
-			n, err := on(t, f, name).start(t.Context(), each)
-			is.NoErr(err)
-			is.Equal(n, each)
+			start(t, f, name, each)
 		}
 		is.Equal(waiting(t, c, q), 0)
 	}
@@ -165,16 +162,10 @@ func TestOneSurvivor(t *testing.T) {
 // calls change nothing.
 func TestStoppedProcess(t *testing.T) {
 	is := redistest.Parallel(t)
-	const lease = time.Second
+	const lease = 3 * time.Second // so long that the registration is still there, also on a busy machine
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
 	f := newPeer(t, redistest.URL(), prefix, lease)
-	var mu sync.Mutex
-	var lines []string
-	f.Log.Before = func(msg string, attrs []any) {
-		mu.Lock()
-		defer mu.Unlock()
-		lines = append(lines, fmt.Sprint(msg, attrs))
-	}
+	said := hear(f, "evicted a worker")
 	serve(t, f, "q")
 	q := f.Space.Queue("q")
 	enqueue(t, c, q, 3)
@@ -195,6 +186,12 @@ func TestStoppedProcess(t *testing.T) {
 	is.NoErr(redistest.Pause(process))
 	until(t, "its tasks are back", func() bool { return waiting(t, c, q) == 3 })
 	is.Equal(members(t, c, q), []string{f.ID()})
+	line := <-said
+	for _, want := range []string{"evicted a worker whose lease expired[worker " + first.ID, fmt.Sprint("pid ", p.PID(), " queues [q] tasks 3")} {
+		if !strings.Contains(line, want) {
+			t.Errorf("%q isn't in %s", want, line)
+		}
+	}
 	is.NoErr(p.Tell("finish")) // a late call: the process finds it when it goes on
 	is.NoErr(redistest.Resume(process))
 	late := <-p.Reports
@@ -208,11 +205,6 @@ func TestStoppedProcess(t *testing.T) {
 	is.Equal(ask("start 1").N, 1)
 	is.Equal(ask("finish").N, 1)
 	is.Equal(f.Counts().Evicted.Load(), int64(0)) // to it, all others were silent
-	mu.Lock()
-	defer mu.Unlock()
-	said := strings.Join(lines, "\n")
-	is.True(strings.Contains(said, "evicted a worker whose lease expired[worker "+first.ID))
-	is.True(strings.Contains(said, fmt.Sprint("pid ", p.PID(), " queues [q] tasks 3")))
 }
 
 // A worker that dies between two pages of its leave is taken over, also if nobody may evict others yet.
@@ -223,21 +215,25 @@ func TestDeathBetweenPagesOfLeave(t *testing.T) {
 	serve(t, f, "q")
 	q := f.Space.Queue("q")
 	enqueue(t, c, q, 350)
-	s := on(t, f, "q")
-	n, err := s.start(t.Context(), 350)
+	start(t, f, "q", 350)
+	id := f.ID()
+	s, err := f.Session("q")
 	is.NoErr(err)
-	is.Equal(n, 350)
-	returned, more, err := store.ReadLeave(f.Lines.Control.Do(t.Context(), store.LeaveCall(s.view.Shared, s.m.Worker, s.Last()))[0])
-	is.NoErr(err)
-	is.True(more)
-	is.Equal(returned, 100)
 	die(f)
+	is.True(leaveOnce(t, g, q, id, s.Last()))
+	is.Equal(waiting(t, c, q), 100)
 	serve(t, g, "q")
 	until(t, "all tasks are back", func() bool { return waiting(t, c, q) == 350 })
 	is.Equal(redistest.Sure(redis.String(c.Do("LINDEX", q.Waiting(), -1)))(t), "task 0")
-	n, err = on(t, g, "q").start(t.Context(), 1)
-	is.NoErr(err)
-	is.Equal(n, 1)
+	start(t, g, "q", 1)
+}
+
+// leaveOnce makes one call of leave, and reports whether it's to be repeated.
+func leaveOnce(t *testing.T, f *Fleet, q store.Keys, worker string, round int64) (more bool) {
+	t.Helper()
+	_, more, err := store.ReadLeave(f.Lines.Control.Do(t.Context(), store.LeaveCall(store.SharedOf(q), worker, round))[0])
+	redistest.Must(t, err)
+	return more
 }
 
 // A worker whose replies to joins are lost joins all the same, and leaves what it doesn't serve in the end.
@@ -273,24 +269,20 @@ func TestJoinAgain(t *testing.T) {
 	q := f.Space.Queue("q")
 	enqueue(t, c, q, 350)
 	for range 3 {
-		s := on(t, f, "q")
-		_, err := s.start(t.Context(), 350)
-		is.NoErr(err)
-		_, more, err := store.ReadLeave(f.Lines.Control.Do(t.Context(), store.LeaveCall(s.view.Shared, s.m.Worker, s.Last()))[0])
-		is.NoErr(err)
-		is.True(more)
+		start(t, f, "q", 350)
 		w := f.present()
 		is.NoErr(w.await(t.Context()))
 		w.mu.Lock()
-		delete(w.members, "q") // as if the reply to the leave had been lost
-		w.owed[membership{q, f.ID()}] = s.Last()
+		m := w.members["q"]
+		delete(w.members, "q")
 		w.mu.Unlock()
+		w.forsake(m, engine.ErrNotWorking) // as if the reply to its leave had been lost
+		is.True(leaveOnce(t, f, q, m.id, m.Last()))
 		w.pass()
 		is.NoErr(f.Join(t.Context(), queueOf(f, "q")))
 		is.Equal(members(t, c, q), []string{f.ID()})
 		is.Equal(waiting(t, c, q), 350)
-		_, _, err = store.ReadLeave(f.Lines.Control.Do(t.Context(), store.LeaveCall(s.view.Shared, s.m.Worker, s.Last()))[0])
-		is.NoErr(err) // a late copy
+		is.True(!leaveOnce(t, f, q, m.id, m.Last())) // a late copy
 		is.Equal(members(t, c, q), []string{f.ID()})
 	}
 }
@@ -318,22 +310,19 @@ func TestByHand(t *testing.T) {
 	serve(t, f, "q")
 	q := f.Space.Queue("q")
 	enqueue(t, c, q, 2)
-	n, err := on(t, f, "q").start(t.Context(), 2)
-	is.NoErr(err)
-	is.Equal(n, 2)
+	start(t, f, "q", 2)
 	id := f.ID()
-	n, err = user.Fail(t.Context(), id)
+	n, err := user.Fail(t.Context(), id)
 	is.NoErr(err)
 	is.Equal(n, 2)
 	is.Equal(waiting(t, c, q), 2)
 	until(t, "it comes back", func() bool {
-		s, err := f.Session("q")
-		return err == nil && f.ID() != id && slices.Equal(members(t, c, q), []string{s.(*session).m.Worker})
+		_, err := f.Session("q")
+		return err == nil && f.ID() != id && slices.Equal(members(t, c, q), []string{f.ID()})
 	})
 	is.Equal(f.Counts().Evicted.Load(), int64(1))
 
-	_, err = on(t, f, "q").start(t.Context(), 2)
-	is.NoErr(err)
+	start(t, f, "q", 2)
 	die(f)
 	dead := []string{f.ID()}
 	until(t, "it's evicted", func() bool {
@@ -346,6 +335,47 @@ func TestByHand(t *testing.T) {
 	failed, err := user.Sweep(t.Context())
 	is.NoErr(err)
 	is.Equal(len(failed), 0)
+}
+
+// An evicted worker doesn't come back into a fleet that has moved on to a protocol that it doesn't speak.
+func TestOldPeerStaysAway(t *testing.T) {
+	is := redistest.Parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	f := newPeer(t, redistest.URL(), prefix, 600*time.Millisecond)
+	serve(t, f, "q")
+	id, q := f.ID(), f.Space.Queue("q")
+	redistest.Do(t, c, "SET", f.Space.Protocol(), "99:98")
+	_, err := f.Fail(t.Context(), id)
+	is.NoErr(err)
+	until(t, "it notices", func() bool { return f.ID() != id })
+	heartbeats(t, []*Fleet{f}, 5)
+	is.True(errors.Is(f.Unfit(), engine.ErrNotWorking))
+	is.True(errors.Is(f.Join(t.Context(), queueOf(f, "q")), store.ErrProtocol))
+	is.Equal(members(t, c, q), []string{})
+	redistest.Do(t, c, "DEL", f.Space.Protocol()) // the new peers are gone
+	until(t, "it serves again", func() bool { return slices.Equal(members(t, c, q), []string{f.ID()}) })
+}
+
+// If evictions fail, the log says so, and heartbeats go on. They're tried again.
+func TestEvictionFails(t *testing.T) {
+	is := redistest.Parallel(t)
+	const lease = 600 * time.Millisecond
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	f, g := newPeer(t, redistest.URL(), prefix, lease), newPeer(t, redistest.URL(), prefix, lease)
+	said := hear(f, "")
+	serve(t, f, "q")
+	serve(t, g, "q")
+	q := f.Space.Queue("q")
+	redistest.Do(t, c, "SET", prefix+":leaving:{q}", "foreign")
+	die(g)
+	for !strings.Contains(<-said, "can't evict workers or return their tasks; retrying") {
+	}
+	heartbeats(t, []*Fleet{f}, 5)
+	redistest.Do(t, c, "DEL", prefix+":leaving:{q}")
+	until(t, "it's evicted", func() bool { return slices.Equal(members(t, c, q), []string{f.ID()}) })
+	for !strings.Contains(<-said, "recovered") {
+	}
+	is.Equal(f.Counts().Evicted.Load(), int64(0))
 }
 
 // Living peers call evict about once in a third of a lease for each queue, however many they are.
@@ -376,8 +406,7 @@ func TestClockWasAhead(t *testing.T) {
 	serve(t, g, "q")
 	q := f.Space.Queue("q")
 	enqueue(t, c, q, 1)
-	_, err := on(t, g, "q").start(t.Context(), 1)
-	is.NoErr(err)
+	start(t, g, "q", 1)
 	die(g)
 	far := time.Now().Add(24 * time.Hour).UnixMilli()
 	redistest.Do(t, c, "ZADD", q.Workers(), "XX", far, f.ID(), far, g.ID())

@@ -35,6 +35,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/next/engine"
 	"github.com/worqr/worqr/internal/next/store"
 	"github.com/worqr/worqr/internal/tracing"
 )
@@ -54,7 +55,7 @@ type Config struct {
 	Lines   *store.Lines
 	Space   store.Space
 	Log     *logs.Log
-	Engine  Engine
+	Engine  *engine.Engine
 	Lease   time.Duration // negative: it never expires
 	Name    string        // of the peer
 	Version string        // of the library
@@ -74,7 +75,7 @@ type Config struct {
 // A Fleet is a peer's view of the fleet.
 type Fleet struct {
 	Config
-	lease  Lease
+	lease  engine.Lease
 	counts Counts
 	warned sync.Once    // warns about the eviction policy
 	lines  logs.Limiter // about evicted workers
@@ -92,7 +93,7 @@ type Counts struct{ Swept, Returned, Evicted atomic.Int64 }
 // A Queue is a queue that the worker serves or should serve.
 type Queue struct {
 	*store.View
-	Engine  EngineQueue
+	Engine  *engine.Queue
 	Handled bool // a handler works on it
 }
 
@@ -102,7 +103,7 @@ func New(c Config) *Fleet {
 		c.Log.Warn("worqr: notes of heartbeats are missing, since a logger or a hook blocks", "notes", n)
 	}
 	return &Fleet{
-		Config: c, lease: LeaseOf(c.Lease), id: store.NewID(),
+		Config: c, lease: engine.LeaseOf(c.Lease), id: store.NewID(),
 		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more workers were evicted", Each: evictedLines, All: evictedLines},
 		notes: logs.Calls{Dropped: lost, Panicked: func(any) { lost(1) }},
 	}
@@ -233,27 +234,27 @@ func (f *Fleet) Join(ctx context.Context, q *Queue) error {
 func (f *Fleet) Leave(ctx context.Context, id string) error {
 	w := f.present()
 	if w == nil {
-		return ErrNotWorking
+		return engine.ErrNotWorking
 	}
 	return w.part(ctx, id)
 }
 
 // Session returns the session of the queue with the id. It fails with ErrNotWorking, or with
 // ErrEvicted if the worker is coming back.
-func (f *Fleet) Session(id string) (s Session, err error) {
-	err = fmt.Errorf("%w; call StartWorker and StartWork first", ErrNotWorking)
+func (f *Fleet) Session(id string) (s *engine.Session, err error) {
+	err = fmt.Errorf("%w; call StartWorker and StartWork first", engine.ErrNotWorking)
 	f.with(func(w *worker) {
 		if m := w.members[id]; m != nil {
 			s, err = m.Session, nil
 		} else if w.wanted[id] != nil {
-			err = fmt.Errorf("%w, and is coming back", ErrEvicted)
+			err = fmt.Errorf("%w, and is coming back", engine.ErrEvicted)
 		}
 	})
 	return s, err
 }
 
 // Sessions returns all sessions.
-func (f *Fleet) Sessions() (all []Session) {
+func (f *Fleet) Sessions() (all []*engine.Session) {
 	f.with(func(w *worker) {
 		for _, m := range w.members {
 			all = append(all, m.Session)

@@ -3,12 +3,15 @@ package fleet
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"strings"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/worqr/worqr/internal/next/engine"
 	"github.com/worqr/worqr/internal/next/store"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -82,7 +85,7 @@ func TestRosterOfAPeer(t *testing.T) {
 	is.Equal(workers[0].Queues, []string{"a", "b"})
 	is.Equal(redistest.Do(t, c, "SCARD", f.Space.Registry()), int64(2))
 	is.NoErr(f.Leave(t.Context(), "a"))
-	is.True(errors.Is(f.Leave(t.Context(), "a"), ErrNotWorking))
+	is.True(errors.Is(f.Leave(t.Context(), "a"), engine.ErrNotWorking))
 	is.Equal(redistest.Sure(redis.String(c.Do("HGET", f.Space.Worker(f.ID()), "queues")))(t), `["b"]`)
 	is.NoErr(f.Unfit())
 
@@ -96,19 +99,15 @@ func TestRosterOfAPeer(t *testing.T) {
 
 // A message that asks for a heartbeat is answered at once.
 func TestHeartbeatOnDemand(t *testing.T) {
-	is := redistest.Parallel(t)
-	f := newPeer(t, redistest.URL(), redistest.Prefix(t), time.Hour) // heartbeats are rare
+	t.Parallel()
+	f, c := newPeer(t, redistest.URL(), redistest.Prefix(t), time.Hour), redistest.Conn(t) // heartbeats are rare
 	serve(t, f, "q")
-	s := on(t, f, "q")
-	pulses := func() int {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		return s.pulses
-	}
-	for want := range 3 {
-		is.Equal(pulses(), want)
-		s.m.Beat()
-		until(t, "it is answered", func() bool { return pulses() > want })
+	for range 3 {
+		last := f.LastBeat()
+		until(t, "it hears", func() bool {
+			return redistest.Do(t, c, "PUBLISH", f.Space.Queue("q").Wake(f.ID()), store.AskHeartbeat) == int64(1)
+		})
+		until(t, "it sends a heartbeat", func() bool { return f.LastBeat() != last })
 	}
 }
 
@@ -117,44 +116,54 @@ func TestHeartbeatOnDemand(t *testing.T) {
 func TestChanged(t *testing.T) {
 	is := redistest.Parallel(t)
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	f := newPeer(t, redistest.URL(), prefix, -1)
+	var mu sync.Mutex
+	lost := map[string]int{}
+	servers, err := store.Open(redistest.URL(), store.Access{})
+	is.NoErr(err)
+	f := peerAt(servers, prefix, -1, func(queue, _ string) {
+		mu.Lock()
+		defer mu.Unlock()
+		lost[queue]++
+	})
+	t.Cleanup(f.Lines.Close)
 	came := make(chan struct{}, 10)
 	f.CameBack = func() { came <- struct{}{} }
-	serve(t, f, "q", "r", "s")
-	for _, name := range []string{"q", "r", "s"} {
-		on(t, f, name).token = 100
-	}
 	state := func(name string) string { return prefix + ":state:{" + name + "}" }
+	for _, name := range []string{"q", "r", "s"} {
+		redistest.Do(t, c, "HSET", state(name), "token", 100)
+	}
+	serve(t, f, "q", "r", "s")
 	redistest.Do(t, c, "HSET", state("q"), "token", 99)
-	redistest.Do(t, c, "HSET", state("r"), "token", 100)
 	redistest.Do(t, c, "DEL", state("s"))
-	change := func() {
-		redistest.Do(t, c, "DEL", prefix+":workers", prefix+":registry", prefix+":worker:"+f.ID())
+	change := func() { // and waits until the worker has looked
 		f.Changed()
 		<-came
-		until(t, "it has looked", func() bool {
-			return redistest.Do(t, c, "EXISTS", prefix+":workers", prefix+":registry", prefix+":worker:"+f.ID()) == int64(3)
+		until(t, "it looks", func() (looks bool) {
+			f.with(func(w *worker) { looks = !w.moved })
+			return looks
 		})
+		is.NoErr(f.present().await(t.Context()))
+		f.present().pass()
+		f.Engine.Flush()
 	}
-	lost := func() string {
-		all := ""
-		for _, name := range []string{"q", "r", "s"} {
-			s := on(t, f, name)
-			s.mu.Lock()
-			all += fmt.Sprint(s.lost)
-			s.mu.Unlock()
-		}
-		return all
+	losses := func() map[string]int {
+		mu.Lock()
+		defer mu.Unlock()
+		return maps.Clone(lost)
 	}
 	for range 2 { // the second time, the losses are known
+		redistest.Do(t, c, "DEL", prefix+":workers", prefix+":registry")
 		change()
-		is.Equal(lost(), "101")
+		is.Equal(redistest.Do(t, c, "EXISTS", prefix+":workers", prefix+":registry"), int64(2))
+		is.Equal(losses(), map[string]int{"q": 1, "s": 1})
 	}
-	redistest.Do(t, c, "SET", prefix+":state:{s}", "foreign") // Redis can't be asked
-	f.Changed()
+	redistest.Do(t, c, "DEL", state("s"))
+	redistest.Do(t, c, "SET", state("s"), "foreign") // Redis can't be asked
+	redistest.Do(t, c, "HSET", state("r"), "token", 98)
+	change()
+	redistest.Do(t, c, "DEL", state("s"))
 	redistest.Do(t, c, "HSET", state("q"), "token", 98)
-	until(t, "it asks again", func() bool { return lost() == "201" })
-	redistest.Do(t, c, "DEL", prefix+":state:{s}")
+	until(t, "it asks again", func() bool { return maps.Equal(losses(), map[string]int{"q": 2, "r": 1, "s": 1}) })
 }
 
 // Only a loop that begins no turns is stuck; Redis may be silent for any time.
@@ -169,7 +178,7 @@ func TestStuck(t *testing.T) {
 		f.worker = w
 		time.Sleep(stuckAfter)
 		is.NoErr(f.Stuck())
-		is.True(errors.Is(f.Unfit(), ErrLeaseExpired))
+		is.True(errors.Is(f.Unfit(), engine.ErrLeaseExpired))
 		n.answered = time.Now()
 		is.NoErr(f.Unfit())
 		time.Sleep(time.Second)

@@ -6,6 +6,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/worqr/worqr/internal/next/engine"
 	"github.com/worqr/worqr/internal/next/store"
 )
 
@@ -38,9 +39,9 @@ func (f *Fleet) Unfit() (err error) {
 func (w *worker) unfitLocked() error {
 	switch {
 	case w.closing:
-		return ErrShutdown
+		return engine.ErrShutdown
 	case w.evicted:
-		return fmt.Errorf("%w; it comes back under a new id", ErrEvicted)
+		return fmt.Errorf("%w; it comes back under a new id", engine.ErrEvicted)
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.wanted)) {
 		if w.members[id] == nil {
@@ -49,14 +50,14 @@ func (w *worker) unfitLocked() error {
 		}
 	}
 	if silent := time.Since(w.beatenLocked()); w.fleet.Lease > 0 && silent >= w.fleet.lease.Sure {
-		return fmt.Errorf("%w; the last answered heartbeat was sent %v ago", ErrLeaseExpired, silent.Round(time.Millisecond))
+		return fmt.Errorf("%w; the last answered heartbeat was sent %v ago", engine.ErrLeaseExpired, silent.Round(time.Millisecond))
 	}
 	return nil
 }
 
 // NotJoined returns an error saying that the worker isn't a member of a queue yet.
 func NotJoined(queue string) error {
-	return fmt.Errorf("%w: %q hasn't been joined yet", ErrNotWorking, queue)
+	return fmt.Errorf("%w: %q hasn't been joined yet", engine.ErrNotWorking, queue)
 }
 
 // stuckAfter is the shortest time after which heartbeats count as stuck, so that a busy machine doesn't.

@@ -6,7 +6,9 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/worqr/worqr/internal/next/engine"
 	"github.com/worqr/worqr/internal/next/store"
 )
 
@@ -142,12 +144,12 @@ func (w *worker) nextRound(m membership) int64 {
 // joined begins the session with a queue that the worker has joined under id.
 func (w *worker) joined(q *Queue, id string, j store.Join) error {
 	m := &member{queue: q, id: id}
-	m.Session = q.Engine.Join(q.View, Membership{
+	m.Session = q.Engine.Join(q.View, engine.Membership{
 		Worker: id, Asked: j.Asked, Round: j.Round, Evicted: func() { w.wasEvicted(id) }, Beat: func() { w.beatNow(q.ID) },
 	})
 	w.mu.Lock()
 	if w.id != id || w.evicted || w.closing { // it happened in the meantime
-		why := ErrEvicted
+		why := engine.ErrEvicted
 		if w.closing {
 			why = ErrNotStarted // no reason for a warning
 		}
@@ -157,7 +159,8 @@ func (w *worker) joined(q *Queue, id string, j store.Join) error {
 	}
 	delete(w.owed, m.membership())
 	w.members[q.ID], w.wanted[q.ID] = m, q
-	m.node = w.nodes[store.Somewhere] // until its node is known
+	m.node, m.due = w.nodes[store.Somewhere], time.Now() // until its node is known; the lease began when the join arrived
+	m.node.soon()
 	w.fleet.Trace.Joined(traced(q.ID, id))
 	w.mu.Unlock()
 	if q.Handled {

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/internal/next/engine"
 	"github.com/worqr/worqr/internal/next/store"
 )
 
@@ -46,11 +47,13 @@ func (w *worker) leave(ctx context.Context) error {
 	last := w.retry(tidy, func() error {
 		return joined([]error{w.settleAll(tidy), store.Unregister(tidy, w.fleet.Lines.Control, w.fleet.Space, ids...)})
 	})
+	w.mu.Lock()
 	for i, m := range members {
-		if !w.owes(m) { // the leave was repeated
+		if _, owed := w.owed[m.membership()]; !owed { // the leave was repeated
 			errs[i] = nil
 		}
 	}
+	w.mu.Unlock()
 	if err := joined(append(errs, last)); err != nil {
 		return fmt.Errorf("leave: Redis didn't confirm it; peers will return this worker's tasks when its lease expires: %w", err)
 	}
@@ -71,7 +74,7 @@ func each[T any](all []T, do func(i int, one T)) {
 func (w *worker) end(ctx context.Context, m *member) error {
 	err := m.Leave(ctx)
 	w.fleet.left(m, err)
-	if errors.Is(err, ErrEvicted) || errors.Is(err, store.ErrEvicted) {
+	if errors.Is(err, engine.ErrEvicted) || errors.Is(err, store.ErrEvicted) {
 		err = nil
 	}
 	w.mu.Lock()
@@ -92,13 +95,6 @@ func (w *worker) forsake(m *member, why error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.owed[m.membership()] = round
-}
-
-func (w *worker) owes(m *member) bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, owed := w.owed[m.membership()]
-	return owed
 }
 
 // settleAll leaves every queue that the worker may be a member of and shouldn't be. Those that it's going to join
@@ -161,7 +157,7 @@ func (w *worker) part(ctx context.Context, queue string) error {
 		return nil // it was evicted, or never joined, and won't come back
 	}
 	if m == nil {
-		return ErrNotWorking
+		return engine.ErrNotWorking
 	}
 	err := w.end(ctx, m)
 	w.mu.Lock()

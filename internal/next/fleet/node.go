@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"maps"
 	"slices"
 	"strings"
 	"time"
@@ -25,8 +24,8 @@ type node struct {
 	evicts    logs.Outage   // failed evictions
 
 	// Protected by worker.mu.
-	worked   string    // the id of the worker that the witness is about
-	witness  witness   //
+	worked   string // the id of the worker that the witness is about
+	witness  witness
 	turned   time.Time // when its loop last began a turn
 	answered time.Time // when the last answered heartbeat was sent, or the node was found
 	asked    []*member // queues whose dead workers it has been asked to evict
@@ -257,7 +256,7 @@ func (w *worker) gather() {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	for _, m := range slices.Collect(maps.Values(w.members)) {
+	for _, m := range w.members {
 		home := w.fleet.Lines.Control.Home(m.queue.Keys)
 		if home == store.Somewhere || home == m.node.home {
 			continue // keep it where it is

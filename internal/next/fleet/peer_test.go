@@ -4,19 +4,19 @@ import (
 	"bufio"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/capacity"
 	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/next/engine"
 	"github.com/worqr/worqr/internal/next/store"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/tracing"
@@ -30,127 +30,21 @@ func TestMain(m *testing.M) {
 	os.Exit(redistest.MainOfMany(m.Run))
 }
 
-// A session is what the engine does with a membership, without handlers.
-type session struct {
-	view *store.View
-	m    Membership
-
-	mu     sync.Mutex
-	round  int64
-	ended  error
-	token  int64
-	lost   int
-	pulses int
-	held   []store.Attempt
-}
-
-type queue struct{}
-
-func (queue) Join(v *store.View, m Membership) Session {
-	return &session{view: v, m: m, round: m.Round, token: m.Asked}
-}
-
-func (s *session) Pulse(*store.Pulse, time.Time) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.pulses++
-}
-
-func (s *session) Unheard()   {}
-func (s *session) Unlisten()  {}
-func (s *session) Wake() bool { return true }
-
-func (s *session) Refused() {
-	s.End(ErrEvicted)
-	s.m.Evicted()
-}
-
-func (s *session) End(why error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.ended, s.held = why, nil
-}
-
-func (s *session) Last() int64 {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.round
-}
-
-func (s *session) Leave(ctx context.Context) error {
-	_, err := store.Leave(ctx, s.view.Control, s.view.Shared, s.m.Worker, s.Last())
-	s.End(ErrNotWorking)
-	return err
-}
-
-func (s *session) Mark() Mark {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.token
-}
-
-func (s *session) Compare(last int64, since Mark) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if last < since.(int64) {
-		s.lost++
-		s.token = last
-	}
-}
-
-// start starts up to n tasks.
-func (s *session) start(ctx context.Context, n int) (int, error) {
-	s.mu.Lock()
-	s.round++
-	call := &store.Start{Worker: s.m.Worker, Round: s.round, Stamp: time.Now().UnixMilli(), Lease: time.Second, Wanted: n}
-	s.mu.Unlock()
-	a, err := call.Read(s.view.Keys, s.view.Calls.Do(ctx, call.Call(s.view.Shared))[0])
-	if errors.Is(err, store.ErrEvicted) {
-		s.m.Evicted()
-	}
-	if err != nil {
-		return 0, err
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.held, s.token = append(s.held, a.Tasks...), max(s.token, a.Last)
-	return len(a.Tasks), nil
-}
-
-// finish ends the held tasks, and returns how many of them were still this worker's.
-func (s *session) finish(ctx context.Context) (n int, err error) {
-	s.mu.Lock()
-	call := &store.Finish{Worker: s.m.Worker}
-	for _, a := range s.held {
-		call.Ends = append(call.Ends, &store.End{Attempt: a.ID, Token: a.Token, Verb: store.Done})
-	}
-	s.held = nil
-	s.mu.Unlock()
-	settled, _, err := call.Read(s.view.Calls.Do(ctx, call.Call(s.view.Shared))[0])
-	for _, what := range settled {
-		if err == nil && what == store.OK {
-			n++
-		}
-	}
-	return n, err
-}
-
-type engine struct{}
-
-func (engine) Wait()        {}
-func (engine) Pass()        {}
-func (engine) Stuck() int64 { return 0 }
-
-// peerAt returns a peer that isn't started. The caller closes its lines.
-func peerAt(servers *store.Servers, prefix string, lease time.Duration) *Fleet {
+// peerAt returns a peer that isn't started. lost is called when Redis has lost writes. The caller closes its lines.
+func peerAt(servers *store.Servers, prefix string, lease time.Duration, lost func(queue, sign string)) *Fleet {
 	log := logs.New(slog.New(slog.DiscardHandler))
+	trace := tracing.New(nil, log)
 	space := store.SpaceOf(prefix)
-	lines := store.NewLines(servers, log, store.DefaultTimeout, LeaseOf(lease).Beat)
+	lines := store.NewLines(servers, log, store.DefaultTimeout, engine.LeaseOf(lease).Beat)
 	if lines.InCluster() {
 		space = space.InCluster()
 	}
+	e := engine.New(engine.Config{
+		Log: log, Trace: trace, Capacity: capacity.New(0), Lease: engine.LeaseOf(lease), CallTimeout: store.DefaultTimeout,
+		StuckChanged: func() {}, LostWrites: lost,
+	})
 	return New(Config{
-		Lines: lines, Space: space, Log: log, Trace: tracing.New(nil, log), Engine: engine{}, Lease: lease, Protocol: store.Ours,
+		Lines: lines, Space: space, Log: log, Trace: trace, Engine: e, Lease: lease, Protocol: store.Ours,
 		Describe: func(_, _ string, err error) error { return err }, CameBack: func() {},
 	})
 }
@@ -160,21 +54,23 @@ func newPeer(t *testing.T, url, prefix string, lease time.Duration) *Fleet {
 	t.Helper()
 	servers, err := store.Open(url, store.Access{})
 	redistest.Must(t, err)
-	f := peerAt(servers, prefix, lease)
+	f := peerAt(servers, prefix, lease, nil)
 	t.Cleanup(f.Lines.Close)
 	return f
 }
 
+// queueOf returns a queue that is served by hand.
 func queueOf(f *Fleet, name string) *Queue {
-	return &Queue{View: f.Lines.Serve(name, name, f.Space.Queue(name)), Engine: queue{}}
+	return &Queue{View: f.Lines.Serve(name, name, f.Space.Queue(name)), Engine: f.Engine.Queue(name, name, engine.Options{})}
 }
 
 // serve starts a peer that serves a queue. It stops at the end of the test.
 func serve(t *testing.T, f *Fleet, queues ...string) {
 	t.Helper()
 	redistest.Must(t, f.Start(t.Context()))
-	for _, q := range queues {
-		redistest.Must(t, f.Join(t.Context(), queueOf(f, q)))
+	for _, name := range queues {
+		q := queueOf(f, name)
+		until(t, "it joins", func() bool { return f.Join(t.Context(), q) == nil }) // a busy machine may need a second try
 	}
 	t.Cleanup(func() {
 		if f.IsStarted() {
@@ -183,12 +79,29 @@ func serve(t *testing.T, f *Fleet, queues ...string) {
 	})
 }
 
-// on returns the current session of a peer with a queue.
-func on(t *testing.T, f *Fleet, queue string) *session {
+// start starts n tasks, which must be there.
+func start(t *testing.T, f *Fleet, queue string, n int) []*engine.Attempt {
 	t.Helper()
 	s, err := f.Session(queue)
 	redistest.Must(t, err)
-	return s.(*session)
+	tasks, err := s.Start(t.Context(), n)
+	redistest.Must(t, err)
+	if len(tasks) != n {
+		t.Fatalf("%d tasks started, not %d", len(tasks), n)
+	}
+	return tasks
+}
+
+// finish ends attempts, and returns how many of them were still this worker's, and an error of the others.
+func finish(ctx context.Context, tasks []*engine.Attempt) (n int, err error) {
+	for _, task := range tasks {
+		if one := task.End(ctx, store.End{Verb: store.Done}); one != nil {
+			err = one
+			continue
+		}
+		n++
+	}
+	return n, err
 }
 
 // die makes a peer vanish without leaving, as if its process had been killed.
@@ -196,9 +109,24 @@ func die(f *Fleet) {
 	w := f.present()
 	w.stop()
 	w.loops.Wait()
+	for _, s := range f.Sessions() {
+		s.End(engine.ErrNotWorking)
+		s.Unlisten()
+	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.worker = nil
+}
+
+// hear makes a channel get the lines of a peer's log that contain a text.
+func hear(f *Fleet, what string) <-chan string {
+	said := make(chan string, 1000)
+	f.Log.Before = func(msg string, attrs []any) {
+		if line := fmt.Sprint(msg, attrs); strings.Contains(line, what) {
+			said <- line
+		}
+	}
+	return said
 }
 
 // until waits until a condition holds.
@@ -259,7 +187,7 @@ type report struct {
 
 func (c config) run() {
 	ctx, out := context.Background(), json.NewEncoder(os.Stdout)
-	var held *session // the one that has started tasks
+	var held []*engine.Attempt
 	say := func(f *Fleet, n int, err error) {
 		r := report{ID: f.ID(), N: n}
 		if err != nil {
@@ -271,7 +199,7 @@ func (c config) run() {
 	if err != nil {
 		panic(err)
 	}
-	f := peerAt(servers, c.Prefix, c.Lease)
+	f := peerAt(servers, c.Prefix, c.Lease, nil)
 	err = f.Start(ctx)
 	if err == nil {
 		err = f.Join(ctx, queueOf(f, "q"))
@@ -282,14 +210,14 @@ func (c config) run() {
 		n := 0
 		switch verb {
 		case "start":
-			var of Session
-			if of, err = f.Session("q"); err == nil {
-				held = of.(*session)
+			var s *engine.Session
+			if s, err = f.Session("q"); err == nil {
 				_, _ = fmt.Sscan(arg, &n)
-				n, err = held.start(ctx, n)
+				held, err = s.Start(ctx, n)
+				n = len(held)
 			}
 		case "finish":
-			n, err = held.finish(ctx)
+			n, err = finish(ctx, held)
 		case "id":
 			err = f.Unfit()
 		}

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/next/engine"
 	"github.com/worqr/worqr/internal/next/store"
 	"github.com/worqr/worqr/worqrtrace"
 )
@@ -54,7 +55,7 @@ type membership struct {
 
 // A member is a membership with its session.
 type member struct {
-	Session
+	*engine.Session
 	queue *Queue
 	id    string // of the worker
 
@@ -116,14 +117,13 @@ func (w *worker) belong() {
 		if w.ctx.Err() != nil {
 			return
 		}
-		next := every
-		if err != nil {
-			next = min(retry.Next(), every)
-		} else {
-			retry.Reset()
-		}
 		w.outside.Note(f.Log, "can't join queues or renew the registration; retrying", err, "worker", f.ID())
-		timer.Reset(next)
+		if err == nil {
+			retry.Reset()
+			timer.Reset(every)
+		} else {
+			timer.Reset(min(retry.Next(), every))
+		}
 	}
 }
 
@@ -146,15 +146,16 @@ func (w *worker) look(ctx context.Context) error {
 	}
 	defer w.pass()
 	w.compareTokens(ctx)
-	if err := cmp.Or(w.comeBack(ctx), w.readmitted(ctx)); err != nil {
-		return err
-	}
+	w.comeBack(ctx)
 	if err := w.settleAll(ctx); err != nil {
 		w.fleet.Log.Debug("worqr: leaving queues", "err", err)
 	}
+	if err := w.readmitted(ctx); err != nil {
+		return err
+	}
 	err := w.joinAll(ctx)
 	if err == nil {
-		w.cameBack()
+		w.served()
 	}
 	return cmp.Or(err, w.announce(ctx))
 }
@@ -187,15 +188,15 @@ func (w *worker) wasEvicted(id string) {
 	}
 }
 
-// comeBack brings an evicted worker back under a new id. It drops all tasks that the worker held:
-// other workers have taken them over, or will, since comeBack returns the tasks on queues from
-// which the worker wasn't evicted. The caller holds w.joining.
-func (w *worker) comeBack(ctx context.Context) error {
+// comeBack gives an evicted worker a new id. It drops all tasks that the worker held: other workers
+// have taken them over, or will, since the worker then leaves the queues from which it wasn't
+// evicted. The caller holds w.joining.
+func (w *worker) comeBack(ctx context.Context) {
 	f := w.fleet
 	w.mu.Lock()
 	if !w.evicted || w.closing {
 		w.mu.Unlock()
-		return nil
+		return
 	}
 	old, id, members := w.id, store.NewID(), w.members
 	w.id, w.evicted, w.members = id, false, map[string]*member{}
@@ -212,19 +213,18 @@ func (w *worker) comeBack(ctx context.Context) error {
 	f.Log.Warn("worqr: this worker was evicted; coming back under a new id", "worker", old, "new", id, "name", f.Name, "queues", queues)
 	f.Trace.Evicted(worqrtrace.Worker{At: time.Now(), WorkerID: old, NewID: id, Name: f.Name, Queues: publics(queues)})
 	for _, m := range members {
-		w.forsake(m, ErrEvicted)
+		w.forsake(m, engine.ErrEvicted)
 	}
-	f.Engine.Pass() // the units of the ended sessions
+	f.Engine.Capacity.Pass() // the units of the ended sessions
 	w.lookForLoss(ctx, slices.Collect(maps.Values(members)))
-	if err := cmp.Or(w.settleAll(ctx), store.Unregister(ctx, f.Lines.Control, f.Space, old)); err != nil {
-		f.Log.Debug("worqr: leaving under the old id", "err", err) // retried; or the registration expires
+	if err := store.Unregister(ctx, f.Lines.Control, f.Space, old); err != nil {
+		f.Log.Debug("worqr: removing the old registration", "err", err) // it expires
 	}
 	w.outdate() // it isn't registered until the end of the turn
-	return nil
 }
 
-// cameBack logs that an evicted worker serves again. The caller holds w.joining.
-func (w *worker) cameBack() {
+// served logs that an evicted worker serves again. The caller holds w.joining.
+func (w *worker) served() {
 	w.mu.Lock()
 	id, queues, closing := w.id, slices.Sorted(maps.Keys(w.members)), w.closing
 	w.mu.Unlock()
@@ -253,7 +253,7 @@ func (w *worker) compareTokens(ctx context.Context) {
 // it, too. If other workers have raised it that far in the meantime, or Redis doesn't answer, the
 // loss goes unnoticed. It reports whether Redis answered.
 func (w *worker) lookForLoss(ctx context.Context, all []*member) (sure bool) {
-	queues, marks := make([]store.Keys, len(all)), make([]Mark, len(all))
+	queues, marks := make([]store.Keys, len(all)), make([]engine.Mark, len(all))
 	for i, m := range all {
 		queues[i], marks[i] = m.queue.Keys, m.Mark()
 	}
