@@ -20,7 +20,7 @@ type drawing struct {
 var (
 	workers  = []string{"a", "b", "c"}
 	payloads = []string{"x", "y", "x"}
-	names    = []string{"k:a", "k:b", "u:" + spec.Digest("x")}
+	names    = []string{"k:a", "k:a", "k:b", "u:" + spec.Digest("x")}
 )
 
 // member draws a worker, mostly one that is a member.
@@ -53,11 +53,11 @@ const began = 1_000_000_000_000
 // draw draws a call.
 func (d *drawing) draw() drawn {
 	d.inFailed = d.IntN(5) == 0
-	d.now = max(d.now, began) + int64(one(d, 0, 1, 10, 1000, 2000, -1500))
+	d.now = max(d.now, began) + int64(one(d, 0, 1, 10, 10, 1000, 1000, 4000, -1500))
 	if d.hostile && d.IntN(12) == 0 {
 		return d.disturb()
 	}
-	switch d.IntN(20) {
+	switch d.IntN(24) {
 	case 0, 1, 2:
 		return d.join()
 	case 3, 4, 5, 6:
@@ -130,7 +130,7 @@ func (d *drawing) leave() drawn {
 }
 
 func (d *drawing) evict() drawn {
-	target, judge := one(d, "", "", "", one(d, workers...)), d.now+int64(one(d, 0, 900, 2500, -5))
+	target, judge := one(d, "", "", "", "", one(d, workers...)), d.now+int64(one(d, 0, 900, 900, 2500, -5))
 	return d.call(func(q *spec.Queue) (any, error) {
 		l, err := q.Evict(target, judge, 1000)
 		dead := []any{}
@@ -248,8 +248,16 @@ func (d *drawing) prepare() drawn {
 	if d.IntN(2) == 0 {
 		at = d.now + int64(one(d, 500, 60000, -1))
 	}
-	switch d.IntN(8) {
-	case 0, 1:
+	switch d.IntN(10) {
+	case 0:
+		d.inFailed = false
+		return d.call(nil, "HSET crashes %s 1", spec.Digest(one(d, payloads...)))
+	case 1:
+		if name := one(d, names...); d.held.Tasks.Has(name) && !d.held.Runs.Has(name) {
+			d.inFailed = false
+			return d.call(nil, "HSET runs %s :1:1:why", name)
+		}
+	case 8, 9:
 		return d.call(nil, "enqueue %s %s %s", one(d, payloads...), one(d, payloads...), one(d, payloads...))
 	case 2, 3, 4:
 		record := fmt.Sprintf("0:%d:0:%d:0:2:m1%s", at, one(d, 0, 9000), one(d, payloads...))
@@ -297,6 +305,7 @@ func (d *drawing) disturb() drawn {
 		fmt.Sprintf("ZADD %sleaving %d %s", prefix, d.IntN(2), one(d, worker, "ghost")),
 		fmt.Sprintf("ZADD %sworking:%s 900 foreign", prefix, worker),
 		fmt.Sprintf("HSET %sruns %s %s", prefix, name, one(d, "foreign", "z.1.9.1n:0:0:", ":1:2:why")),
+		fmt.Sprintf("HSET %sruns %s %s", prefix, name, "a.99.9.1n:0:0:"),
 		fmt.Sprintf("HSET %snext %s foreign", prefix, name),
 		fmt.Sprintf("HSET %scrashes %s 2", prefix, spec.Digest("x")),
 		fmt.Sprintf("HSET %stasks %s foreign", prefix, name),

@@ -288,9 +288,12 @@ func holder(q *spec.Queue, attempt string) (worker string, is bool) {
 }
 
 func workerOf(q *spec.Queue, id string) invariants.Worker {
-	w := invariants.Worker{ID: id, HasRound: q.Rounds.Has(id), Leaving: q.Leaving.Has(id), Suspect: q.Suspects.Has(id), Idle: q.Idle.Has(id), Highest: -1}
+	w := invariants.Worker{ID: id, HasRound: q.Rounds.Has(id), Leaving: q.Leaving.Has(id), Idle: q.Idle.Has(id), Highest: -1}
 	if deadline, is := q.Workers.Score(id); is {
 		w.Deadline = fmt.Sprint(deadline)
+	}
+	if until, is := q.Suspects.Score(id); is {
+		w.Suspect = fmt.Sprint(until)
 	}
 	held, _ := q.Working.Get(id)
 	for _, m := range held {

@@ -128,7 +128,7 @@ func (q *Queue) endNamed(n *notice, worker string, e *End, name, verb, why strin
 
 // mayFail reports whether the failed queue can be changed.
 func (q *Queue) mayFail() bool {
-	return q.Failed == nil || q.Failed.readable() && q.Failed.sound("tasks", "runs", "ready", "aside", "copies")
+	return q.Failed == nil || q.Failed.isNumber("place") && q.Failed.sound("state", "tasks", "runs", "ready", "aside", "copies")
 }
 
 // fail moves a task to the failed queue; in a failed queue, to aside.

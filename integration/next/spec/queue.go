@@ -89,12 +89,12 @@ var numbers = []string{"token", "place", "taken", "fence", "lease", "look", "cla
 
 // readable reports whether the state is a hash of numbers.
 func (q *Queue) readable() bool {
-	for _, field := range numbers {
-		if v, is := q.State.Get(field); is && text(number(v)) != v {
-			return false
-		}
-	}
-	return q.sound("state")
+	return q.sound("state") && !slices.ContainsFunc(numbers, func(field string) bool { return !q.isNumber(field) })
+}
+
+func (q *Queue) isNumber(field string) bool {
+	v, is := q.State.Get(field)
+	return !is || text(number(v)) == v
 }
 
 // Number returns a number of the state.
