@@ -22,22 +22,38 @@ func (c *checkup) queue(e *exam) error {
 		return err
 	}
 	e.vitals.Now = now
-	if err := cmp.Or(c.given(e, store.Holders, "", slices.Sorted(maps.Keys(e.holders))), c.held(e), c.orphans(e)); err != nil {
-		return err
+	strays := slices.Sorted(maps.Keys(e.holders)) // unless they are members
+	for _, part := range []func() error{
+		func() error { return c.pages(e, store.Examined[:2]) },
+		func() error { return c.given(e, store.Holders, "", strays) },
+		func() error { return c.held(e) },
+		func() error { return c.orphans(e) },
+	} {
+		if err := part(); err != nil {
+			return err
+		}
 	}
 	if e.returns {
 		if err := c.goOn(e); err != nil && !store.IsWrongType(err) {
 			return err
 		}
 	}
-	for _, kind := range store.Examined {
+	if err := c.pages(e, store.Examined[2:]); err != nil {
+		return err
+	}
+	return cmp.Or(c.whole(e), c.health(e), c.leases(e))
+}
+
+// pages checks all of some kinds of keys.
+func (c *checkup) pages(e *exam, kinds []string) (err error) {
+	for _, kind := range kinds {
 		for cursor := "0"; cursor != ""; {
 			if cursor, err = c.part(e, kind, cursor, "", nil); err != nil {
 				return err
 			}
 		}
 	}
-	return cmp.Or(c.whole(e), c.health(e), c.leases(e))
+	return nil
 }
 
 // held checks what workers hold.
@@ -92,6 +108,7 @@ func (c *checkup) part(e *exam, kind, cursor, holder string, names []string) (ne
 	}
 	e.vitals.count(&p, kind)
 	for _, w := range p.Workers {
+		e.holders[w.ID] = true
 		if kind == "workers" && w.Deadline != "" {
 			e.members = append(e.members, w.ID)
 		}

@@ -13,9 +13,9 @@ var (
 	repair = verb("repair", asWorker)
 )
 
-// Examined are the kinds of keys that a check goes through, in order. Others are found by their names: attempts and
+// Examined are the kinds of keys that a check goes through, in order; the first two say who may hold tasks. Others are found by their names: attempts and
 // workers that hold some.
-var Examined = strings.Fields("workers suspects leaving idle rounds tasks runs next ready schedule risky aside copies recurring recurrence")
+var Examined = strings.Fields("workers leaving suspects idle rounds tasks runs next ready schedule risky aside copies recurring recurrence")
 
 // The kinds of what a check is given by name.
 const (
