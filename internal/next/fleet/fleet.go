@@ -195,16 +195,13 @@ func (f *Fleet) Stop(ctx context.Context) error {
 	return err
 }
 
-// with calls a function with the worker, under its lock. It does nothing if there is none, and reports that.
-func (f *Fleet) with(do func(w *worker)) (started bool) {
-	w := f.present()
-	if w == nil {
-		return false
+// with calls a function with the worker, under its lock, if there is one.
+func (f *Fleet) with(do func(w *worker)) {
+	if w := f.present(); w != nil {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		do(w)
 	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	do(w)
-	return true
 }
 
 // Want makes the worker join the queue, and join it again whenever necessary. It doesn't block.

@@ -12,9 +12,14 @@ import (
 
 // LastBeat returns when the last answered heartbeat was sent, or the worker was started. In a
 // cluster, it refers to the node that has been silent for longest. It is zero without a worker.
-func (f *Fleet) LastBeat() (at time.Time) {
-	f.with(func(w *worker) { at = w.beatenLocked() })
-	return at
+func (f *Fleet) LastBeat() time.Time {
+	w := f.present()
+	if w == nil {
+		return time.Time{}
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.beatenLocked()
 }
 
 // beatenLocked does LastBeat's work under the lock.
@@ -29,14 +34,13 @@ func (w *worker) beatenLocked() time.Time {
 }
 
 // Unfit returns why the worker can't work on all its queues now, or nil if it can.
-func (f *Fleet) Unfit() (err error) {
-	if !f.with(func(w *worker) { err = w.unfitLocked() }) {
+func (f *Fleet) Unfit() error {
+	w := f.present()
+	if w == nil {
 		return fmt.Errorf("%w; call Run or StartWorker", ErrNotStarted)
 	}
-	return err
-}
-
-func (w *worker) unfitLocked() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
 	switch {
 	case w.closing:
 		return engine.ErrShutdown
@@ -49,7 +53,7 @@ func (w *worker) unfitLocked() error {
 			return NotJoined(name)
 		}
 	}
-	if silent := time.Since(w.beatenLocked()); w.fleet.Lease > 0 && silent >= w.fleet.lease.Sure {
+	if silent := time.Since(w.beatenLocked()); f.Lease > 0 && silent >= f.lease.Sure {
 		return fmt.Errorf("%w; the last answered heartbeat was sent %v ago", engine.ErrLeaseExpired, silent.Round(time.Millisecond))
 	}
 	return nil
