@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"strings"
 	"sync/atomic"
 	"testing"
 
@@ -41,6 +42,21 @@ func BenchmarkTasks(b *testing.B) {
 			<-done
 			w.eventually("all are finished", func() bool { return w.counts.Finished.Load() == int64(b.N) })
 			b.ReportMetric(float64(b.N)/b.Elapsed().Seconds(), "tasks/s")
+			calls, took := scripts(b, w.conn)
+			b.ReportMetric(took/float64(b.N), "µs-redis/task")
+			b.ReportMetric(float64(b.N)/calls, "tasks/script")
 		})
 	}
+}
+
+// scripts returns how many scripts a server has run, and for how many µs.
+func scripts(b *testing.B, c redis.Conn) (calls, took float64) {
+	b.Helper()
+	for line := range strings.SplitSeq(redistest.Sure(redis.String(c.Do("INFO", "commandstats")))(b), "\n") {
+		var n, us float64
+		if _, err := fmt.Sscanf(line, "cmdstat_evalsha:calls=%f,usec=%f,", &n, &us); err == nil {
+			calls, took = calls+n, took+us
+		}
+	}
+	return calls, took
 }

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"math"
 	"os"
@@ -203,7 +202,7 @@ func (w *world) script(verb string, keys []string, args ...any) any {
 func (w *world) cancel(payload string) {
 	w.Helper()
 	reply := redistest.Sure(redis.Values(w.queued("cancel", payload, ""), nil))(w)
-	w.Log(fmt.Sprintf("%s", reply))
+	w.Logf("%s", reply)
 	token := redistest.Sure(redis.Int(reply[2], nil))(w)
 	for _, worker := range redistest.Sure(redis.Strings(reply[3], nil))(w) {
 		w.queued("stop", payload, token, worker, "")

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -111,4 +112,81 @@ func TestEvictedMeanwhile(t *testing.T) {
 	is.New(t).Equal(w.counts.Lost.Load(), int64(1))
 	is.New(t).True(!s.Wake())
 	is.New(t).Equal(w.number("HGET", w.keys.Rounds(), "w"), 0)
+}
+
+// A nosy is an error whose methods use the peer.
+type nosy struct{ ask func() }
+
+func (n *nosy) Error() string { n.ask(); return "nosy" }
+
+func (n *nosy) Is(error) bool { n.ask(); return false }
+
+// The error of a Pool, and the cause of a context, are user code. Their methods may use the peer, so none is called under
+// a lock.
+func TestErrorsUsePeer(t *testing.T) {
+	t.Parallel()
+	for name, wrap := range map[string]func(error) error{
+		"not sent": func(err error) error { return err },
+		"no reply": func(err error) error { return fmt.Errorf("%w: %w", store.ErrUnknown, err) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			w := lonely(t)
+			s := newSession(w.Queue, w.view, Membership{Worker: "w"})
+			asked := &want{n: 1, got: make(chan taken, 1)}
+			s.mu.Lock()
+			end := s.says(s.holds("a", 1, ""), store.Done)
+			s.wants = append(s.wants, asked)
+			r := s.sends()
+			s.mu.Unlock()
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				err := wrap(&nosy{func() { s.Last() }})
+				for range 2 { // the first loss of a reply is nobody's business
+					s.handle(r, store.Result{FinishErr: err, StartErr: err})
+				}
+				s.End(ErrEvicted)
+			}()
+			select {
+			case <-over:
+			case <-time.After(time.Minute):
+				t.Fatal("it hangs")
+			}
+			unknown := name == "no reply"
+			is.Equal(errors.Is((<-end.done).err, store.ErrUnknown), unknown)
+			is.Equal(errors.Is((<-asked.got).err, store.ErrUnknown), unknown)
+		})
+	}
+}
+
+// A caller whose context ends gets its cause. Whether the end was sent decides whether its outcome is unknown.
+func TestCallerLeaves(t *testing.T) {
+	t.Parallel()
+	for name, sent := range map[string]bool{"sent": true, "not sent": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := lonely(t)
+			s := newSession(w.Queue, w.view, Membership{Worker: "w"})
+			s.mu.Lock()
+			a := s.holds("a", 1, "")
+			s.mu.Unlock()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			gone := make(chan error)
+			go func() { gone <- a.End(ctx, store.End{Verb: store.Done}) }()
+			w.eventually("it's said", func() bool {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if sent {
+					return s.sends() != nil
+				}
+				return len(s.say) > 0
+			})
+			cancel(&nosy{func() { s.Last() }})
+			if err := <-gone; errors.Is(err, store.ErrUnknown) != sent {
+				t.Error(err)
+			}
+		})
+	}
 }

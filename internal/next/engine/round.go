@@ -114,8 +114,8 @@ func (s *Session) nextLocked(now time.Time) *round {
 	return r
 }
 
-// repeated returns the first round to send again, once all that failed are known. repeating reports that nothing else
-// may be sent.
+// repeated returns the first round to send again, once all that failed are known. repeating reports that
+// nothing else may be sent.
 func (s *state) repeated() (r *round, repeating bool) {
 	for _, f := range s.flight {
 		repeating = repeating || f.lost
@@ -279,10 +279,11 @@ func nextAsk(ask, brought int, full, limited bool) int {
 // A want is a request for up to n tasks. If a round can't bring all, further rounds bring the rest.
 // Session.mu protects all fields except got.
 type want struct {
-	n    int        // how many are missing
-	have []*Attempt // what earlier rounds have brought
-	got  chan taken // gets one answer
-	gone bool       // nobody waits for it anymore
+	n     int        // how many are missing
+	have  []*Attempt // what earlier rounds have brought
+	begun bool       // an answer came too late, so its tasks go back
+	got   chan taken // gets one answer
+	gone  bool       // nobody waits for it anymore
 }
 
 // A taken is the answer to a want.
@@ -307,7 +308,7 @@ func (w *want) tellLocked(err error) {
 // loseLocked answers the request when the session has ended. Tasks that were started for it are lost, and other
 // workers count a crash for each; so the error matches store.ErrUnknown then. asked reports that they may have been.
 func (w *want) loseLocked(err error, asked bool) {
-	if asked || len(w.have) > 0 {
+	if asked || w.begun || len(w.have) > 0 {
 		err = &pair{err, store.ErrUnknown}
 	}
 	w.have = nil
@@ -760,6 +761,7 @@ func (s *Session) distributeLocked(r *round, tasks []*Attempt, a *store.Answer, 
 		s.queue.counts.Started.Add(int64(n))
 		switch {
 		case w.n > 0 && len(a.Tasks) > 0 && a.More > 0, len(w.have) == 0 && (late || r.lost):
+			w.begun = w.begun || late
 			s.wants = append(s.wants, w) // more tasks can start
 		case len(w.have) == 0 && a.More == store.InReturn:
 			s.wants = append(s.wants, w)
