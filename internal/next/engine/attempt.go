@@ -47,8 +47,8 @@ type Attempt struct {
 // newAttempt returns the attempt of a started task. It may take a while.
 func newAttempt(s *Session, a *store.Attempt) *Attempt {
 	t := &Attempt{
-		ID: a.ID, Name: a.Name, Enqueued: a.Record.Enqueued, Due: a.Record.Due, Error: a.Error, Token: a.Token, Retries: a.Retries, Crashes: a.Crashes,
-		session: s, keep: a.Record.Keep, large: a.Large, size: aheadBytes, // a large one is the only one that's prefetched
+		ID: a.ID, Name: a.Name, Error: a.Error, Token: a.Token, Retries: a.Retries, Crashes: a.Crashes,
+		session: s, large: a.Large, size: aheadBytes, // a large one is the only one that's prefetched
 	}
 	if !t.large {
 		t.describe(&a.Record)

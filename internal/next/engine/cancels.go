@@ -7,8 +7,8 @@ import (
 	"github.com/worqr/worqr/internal/next/store"
 )
 
-// Stops are what must stop but isn't all known yet: a round in flight may bring it. Each is kept until all rounds that
-// were in flight then are answered.
+// Stops are what must stop but isn't all known yet: a round in flight may bring it. Each is kept until all
+// rounds that were in flight then are answered.
 //
 // A heartbeat names attempts. A message has a payload: Redis knows the token of that cancel, and what isn't newer
 // stops. If it doesn't, another program has canceled, and what the worker held when the message came stops.

@@ -48,7 +48,7 @@
 // handler may return just as Grace ends. No lock is taken under these. Methods that end in Locked
 // expect the lock.
 //
-// What a round contains and what an answer means (round.go), what follows from a handler's error
+// What a round contains (round.go), what an answer means (answer.go), what follows from a handler's error
 // (verdict.go), and which slots and tasks are taken (slots.go) depend only on the state and the time. Their
 // tests need no Redis and no clock.
 package engine

@@ -222,9 +222,9 @@ func (s *Session) lostLocked(sign string) {
 // compareEach is how many heartbeats may pass while rounds are in flight, so that numbers can't be compared.
 const compareEach = 10
 
-// compareHeldLocked handles the number of attempts that the worker held, according to Redis, when a heartbeat arrived. The
-// heartbeat was sent at the given time. If Redis and the worker may disagree, for example because Redis has lost writes,
-// it's asked for them.
+// compareHeldLocked handles the number of attempts that the worker held, according to Redis, when a
+// heartbeat arrived. The heartbeat was sent at the given time. If Redis and the worker may disagree, for
+// example because Redis has lost writes, it's asked for them.
 func (s *Session) compareHeldLocked(held int, sent time.Time) {
 	isQuiet := len(s.flight) == 0 && s.talked.Before(sent)
 	switch s.passes++; {
@@ -236,9 +236,9 @@ func (s *Session) compareHeldLocked(held int, sent time.Time) {
 	}
 }
 
-// reconcile compares the tasks that Redis assigns to this worker with those that it holds. Tasks that it doesn't hold,
-// although the rounds that started them were answered before, go back to the front. Tasks that Redis no longer assigns
-// to it end, unless a round was about to end them.
+// reconcile compares the tasks that Redis assigns to this worker with those that it holds. Tasks that it
+// doesn't hold, although the rounds that started them were answered before, go back to the front. Tasks
+// that Redis no longer assigns to it end, unless a round was about to end them.
 func (s *Session) reconcile() {
 	s.mu.Lock()
 	ours, answered := maps.Clone(s.held), s.marks.round

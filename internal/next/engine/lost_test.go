@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -121,8 +122,8 @@ func (n *nosy) Error() string { n.ask(); return "nosy" }
 
 func (n *nosy) Is(error) bool { n.ask(); return false }
 
-// The error of a Pool, and the cause of a context, are user code. Their methods may use the peer, so none is called under
-// a lock.
+// The error of a Pool, and the cause of a context, are user code. Their methods may use the peer, so none
+// is called under a lock.
 func TestErrorsUsePeer(t *testing.T) {
 	t.Parallel()
 	for name, wrap := range map[string]func(error) error{
@@ -188,5 +189,99 @@ func TestCallerLeaves(t *testing.T) {
 				t.Error(err)
 			}
 		})
+	}
+}
+
+// While connections are cut and workers are evicted at random, no task is lost; none runs twice unless its worker was
+// evicted; and nothing is left.
+func TestCutsAndEvictions(t *testing.T) {
+	t.Parallel()
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	prefix := redistest.Prefix(t)
+	var mu sync.Mutex
+	ran := map[string]int{}
+	type peer struct {
+		*world
+		link *redistest.Link
+		s    *Session
+		ids  []string
+	}
+	peers := make([]*peer, 2)
+	rejoin := func(p *peer) {
+		id := store.NewID()
+		p.ids = append(p.ids, id)
+		p.s = p.join(id)
+		p.s.Wake()
+	}
+	for i := range peers {
+		link := redistest.NewLink(t, server.Addr())
+		p := &peer{world: worldOf(t, redistest.Sure(redisconn.FromURL(link.URL()))(t), LeaseOf(time.Hour), prefix), link: link}
+		p.conn = redistest.Dial(t, server.URL())
+		p.Serve(func(ctx context.Context, a *Attempt) ([]byte, error) {
+			mu.Lock()
+			ran[string(a.Payload)]++
+			mu.Unlock()
+			return nil, nil
+		}, plain)
+		peers[i] = p
+		rejoin(p)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	const rounds, each = 60, 100
+	for round := range rounds {
+		var payloads []string
+		for i := range each {
+			payloads = append(payloads, fmt.Sprint(round, ".", i))
+		}
+		p := peers[random.IntN(len(peers))]
+		p.enqueue(payloads...)
+		switch random.IntN(6) {
+		case 0, 1, 2:
+			p.link.Cut()
+		case 3:
+			p.link.LoseReplyTo(shaOf([]string{"start", "finish"}[random.IntN(2)]))
+			p.s.Wake()
+		case 4:
+			p.queued("evict", p.ids[len(p.ids)-1], time.Now().UnixMilli(), 1000)
+		}
+		for _, p := range peers {
+			p.s.Wake()
+			select {
+			case <-p.evicted:
+				p.s.Unlisten()
+				rejoin(p)
+			default:
+			}
+		}
+	}
+	peers[0].eventually("all have run, and none is left", func() bool {
+		for _, p := range peers {
+			if p.s.Wake(); len(p.evicted) > 0 {
+				<-p.evicted
+				rejoin(p)
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return len(ran) == rounds*each && peers[0].number("LLEN", peers[0].keys.Waiting()) == 0
+	})
+	twice := 0
+	for _, n := range ran {
+		twice += n - 1
+	}
+	lost := int64(0)
+	for _, p := range peers {
+		p.eventually("all ends are stored", func() bool { return p.number("EXISTS", p.keys.Working(p.ids[len(p.ids)-1])) == 0 })
+		for _, id := range p.ids {
+			p.none(id)
+		}
+		lost += p.counts.Lost.Load()
+	}
+	if evictions := len(peers[0].ids) + len(peers[1].ids) - len(peers); evictions == 0 {
+		t.Error("none was evicted")
+	}
+	if int64(twice) > lost {
+		t.Errorf("%d ran twice, but only %d were lost by evictions", twice, lost)
 	}
 }

@@ -95,8 +95,8 @@ func (s *Session) gets(r *round, res store.Result) {
 	s.handleLocked(noon, r, res, outcomeOf(r, res), begun)
 }
 
-// A round says as much as fits: plain ends first; the tasks that go back last, in the order of their starts, the newest in
-// the first round.
+// A round says as much as fits: plain ends first; the tasks that go back last, in the order of their
+// starts, the newest in the first round.
 func TestRoundSays(t *testing.T) {
 	t.Parallel()
 	many := func(n int, verb store.Ending) (all []store.Ending) { return slices.Repeat([]store.Ending{verb}, n) }
@@ -272,8 +272,8 @@ func TestNext(t *testing.T) {
 	}
 }
 
-// A round whose reply was lost is repeated unchanged, and before anything else; so is the one behind it. Only the half
-// that wasn't answered is repeated.
+// A round whose reply was lost is repeated unchanged, and before anything else; so is the one behind it.
+// Only the half that wasn't answered is repeated.
 func TestRepeats(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -340,8 +340,8 @@ func TestUndone(t *testing.T) {
 	is.True(next.Start.Round > number)
 }
 
-// If replies to a round are lost again and again while Redis answers heartbeats, the worker needs a new id. If it answers
-// none, the worker keeps trying; callers learn that the outcome is unknown.
+// If replies to a round are lost again and again while Redis answers heartbeats, the worker needs a new id.
+// If it answers none, the worker keeps trying; callers learn that the outcome is unknown.
 func TestRepliesAreLostAgainAndAgain(t *testing.T) {
 	t.Parallel()
 	for _, heard := range []bool{true, false} {

@@ -84,8 +84,8 @@ func TestTasksRun(t *testing.T) {
 	}
 }
 
-// A task is retried until its handler returns no error, with what the previous attempt left. A task fails for good after
-// the last retry.
+// A task is retried until its handler returns no error, with what the previous attempt left. A task fails
+// for good after the last retry.
 func TestRetries(t *testing.T) {
 	t.Parallel()
 	w := served(t, redistest.URL(), func(o *Options) {

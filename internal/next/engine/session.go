@@ -560,6 +560,6 @@ func (e *Engine) maxPayload() int {
 	return min(e.MaxPayload, store.MaxDigested)
 }
 
-// isUnknown reports whether Redis may have carried out what failed with err. A Pool's error is user code whose methods
-// may use the peer, so call it without a lock.
+// isUnknown reports whether Redis may have carried out what failed with err. A Pool's error is user code
+// whose methods may use the peer, so call it without a lock.
 func isUnknown(err error) bool { return errors.Is(err, store.ErrUnknown) }
