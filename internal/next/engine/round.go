@@ -12,7 +12,7 @@ import (
 const (
 	maxFlight  = 2  // rounds in flight
 	firstAsk   = 4  // tasks to ask for after a lull
-	worthwhile = 32 // ends to say, or tasks to ask for, that justify a second round
+	worthwhile = 32 // ends to say, or tasks to ask for, that justify a second round at least
 	soon       = 20 * time.Millisecond
 	mostLosses = 3 // replies to a round that are lost before the worker takes a new id
 )
@@ -134,9 +134,18 @@ func (s *state) isDue(free, room int) bool {
 	case 0:
 		return len(s.say) > 0 || asks
 	case 1: // a second round has to be worth it, unless it's for what the first doesn't do
-		return len(s.say) >= worthwhile || s.more && min(s.ask, free+room) >= worthwhile || asks && s.flight[0].Start == nil
+		worth := s.worth()
+		return len(s.say) >= worth || s.more && min(s.ask, free+room) >= worth || asks && s.flight[0].Start == nil
 	}
 	return false
+}
+
+// worth returns how many ends, or tasks to ask for, justify a second round: a small one costs nearly as much.
+func (s *state) worth() int {
+	if len(s.flight) > 0 && s.flight[0].Start != nil {
+		return max(worthwhile, s.flight[0].Start.Wanted/2)
+	}
+	return worthwhile
 }
 
 // composeLocked makes the next round. It takes slots from the queue for the tasks that it asks for. It

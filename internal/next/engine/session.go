@@ -273,7 +273,7 @@ func (s *Session) sayLocked(end *ending) {
 		return
 	}
 	s.say = append(s.say, end)
-	if n := len(s.flight); n == 0 || n < maxFlight && len(s.say) == worthwhile {
+	if n := len(s.flight); n == 0 || n < maxFlight && len(s.say) >= s.worth() {
 		s.nudge()
 	}
 }
