@@ -111,6 +111,12 @@ type Reply struct {
 	Err   error
 }
 
+// Repeatable reports whether a server hasn't carried out a call on a Stream that it will carry out soon, if it's repeated.
+func Repeatable(err error) bool {
+	_, redirected := Redirected(err)
+	return redirected || Postponed(err) != "" || Unloaded(err) || errors.Is(err, errStale)
+}
+
 // Unloaded reports whether Redis doesn't know the script of a call. Only a Stream returns that, after the server's
 // scripts were flushed: the call has to be repeated.
 func Unloaded(err error) bool {

@@ -79,9 +79,10 @@ func (q *Queue) Start(r Start) (Started, error) {
 	return a, nil
 }
 
-// repeat answers what a round started and still runs.
+// repeat answers what a round started and still runs. If it has claimed a time, its worker doesn't know.
 func (q *Queue) repeat(r Start, a *Started) {
 	a.First, a.Last = 0, q.Number("token")
+	q.State.Delete("claimed")
 	for _, m := range q.working(r.Worker) {
 		rest, is := strings.CutPrefix(m.Name, fmt.Sprintf("%s.%d.", r.Worker, r.Round))
 		if !is {

@@ -125,7 +125,9 @@ func (s *Session) begin(a *store.Answer) []*Attempt {
 	begun := make([]*Attempt, 0, len(a.Tasks))
 	for i := range a.Tasks {
 		if !a.Tasks[i].Over {
-			begun = append(begun, newAttempt(s, &a.Tasks[i]))
+			t := newAttempt(s, &a.Tasks[i])
+			t.began = a.Now
+			begun = append(begun, t)
 		}
 	}
 	return begun
@@ -243,7 +245,7 @@ func (s *Session) finishedLocked(r *round, what step, res store.Result) {
 	case take:
 		failed := map[store.Kind]int{} // without being begun
 		for i, end := range r.ends {
-			if s.settledLocked(end, res.Settled[i], r.lost) == store.OK && end.Verb == store.Fail && end.isUnbegun() {
+			if s.settledLocked(end, res.Settled[i], r.lost) == store.OK && end.isUnfit() {
 				failed[end.Kind]++
 			}
 		}
@@ -297,7 +299,7 @@ func (s *Session) countLocked(end *ending, what store.Settled) {
 		c.Snoozed.Add(1)
 	case end.Verb == store.Fail:
 		c.Failed.Add(1)
-		if t := s.held[end.Attempt]; t != nil && !end.isUnbegun() {
+		if t := s.held[end.Attempt]; t != nil && !end.isUnfit() {
 			s.noteLocked(func() { s.engine.failures.final(t, end.Kind, logs.Printable(end.Reason)) })
 		}
 	case !end.isUnbegun():
@@ -440,7 +442,7 @@ func (s *Session) fails(t *store.Attempt, now int64, crashes int) (e store.End, 
 	case crashes > 0 && t.Crashes >= crashes:
 		e.Kind, e.Reason = store.Crashed, fmt.Sprint(t.Crashes, " workers died holding it")
 	case size > most:
-		e.Kind, e.Reason = store.Malformed, errTooLarge{size, most}.Error()
+		e.Kind, e.Reason = store.Malformed, fmt.Sprintf("the payload has %d bytes; the limit is %d", size, most)
 	default:
 		return e, false
 	}

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"sync/atomic"
 	"time"
@@ -33,6 +32,7 @@ type Attempt struct {
 	size    int           // of Payload when it was taken
 	keep    time.Duration // for how long its result is kept
 	large   bool          // its payload has to be read before it begins
+	began   int64         // ms of Redis time when it was started
 
 	// The fields below are protected by Session.mu.
 	away  bool         // a round in flight ends it
@@ -87,12 +87,10 @@ func (t *Attempt) options(o *Options) *Options {
 	return &own
 }
 
-// errTooLarge is why a task that another program has added fails.
-type errTooLarge struct{ size, most int }
+// An unfit is the error of a task that fails without being begun. Of a large one, that's known once it's read.
+type unfit struct{ store.End }
 
-func (e errTooLarge) Error() string {
-	return fmt.Sprintf("the payload has %d bytes; the limit is %d", e.size, e.most)
-}
+func (e *unfit) Error() string { return e.Reason }
 
 // fetch reads the payload of a large task. It repeats that until Redis answers or ctx ends.
 func (t *Attempt) fetch(ctx context.Context) error {
@@ -109,8 +107,8 @@ func (t *Attempt) fetch(ctx context.Context) error {
 			t.describe(&task.Record)
 			t.large = false
 			t.session.mu.Unlock()
-			if most := t.session.engine.maxPayload(); t.size > most {
-				return errTooLarge{t.size, most}
+			if end, fails := t.session.fails(&store.Attempt{Record: task.Record}, t.began, 0); fails {
+				return &unfit{end}
 			}
 			return nil
 		}
@@ -205,6 +203,15 @@ type ending struct {
 }
 
 func (end *ending) isUnbegun() bool { return end.ours && end.by == nil }
+
+// isUnfit reports whether the task fails without being begun.
+func (end *ending) isUnfit() bool {
+	if end.Verb != store.Fail || end.by == nil {
+		return end.Verb == store.Fail && end.ours
+	}
+	_, is := end.by.unread.(*unfit)
+	return is
+}
 
 func (end *ending) tellLocked(d settled) {
 	if end.by != nil {

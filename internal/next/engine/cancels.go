@@ -83,17 +83,14 @@ func (s *Session) cancelLocked(t *Attempt) {
 const canceledWord = "canceled"
 
 // canceled handles a message about a payload.
-func (s *Session) canceled(payload []byte) {
+func (s *Session) canceled(message []byte) {
 	s.mu.Lock()
 	isQuiet := len(s.held)+len(s.flight) == 0
 	s.mu.Unlock()
 	if isQuiet {
 		return
 	}
-	digest := store.SumOf(payload)
-	if digest == (store.Digest{}) {
-		return // no handler gets such a large one
-	}
+	digest := store.CanceledBy(message)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var copies []*Attempt

@@ -285,3 +285,40 @@ func TestCutsAndEvictions(t *testing.T) {
 		t.Errorf("%d ran twice, but only %d were lost by evictions", twice, lost)
 	}
 }
+
+// If the reply is lost by which the worker would learn that it has claimed a time, the task still starts at that time.
+func TestLostClaim(t *testing.T) {
+	t.Parallel()
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	w := newWorld(t, link.URL())
+	w.conn = redistest.Dial(t, server.URL())
+	w.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, plain)
+	s := w.join("w")
+	w.eventually("it's idle", func() bool { return w.number("ZCARD", w.keys.Idle()) == 1 })
+	lost := link.LoseReplyTo(shaOf("start"))
+	w.add(s, "k:x", store.Record{Payload: []byte("x")}, time.Now().Add(300*time.Millisecond).UnixMilli())
+	<-lost
+	w.eventually("it starts without a heartbeat", func() bool { return w.counts.Finished.Load() == 1 })
+}
+
+// Callers don't notice that someone flushes the scripts.
+func TestFlushedScripts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	w := newWorld(t, server.URL())
+	w.conn = redistest.Dial(t, server.URL())
+	s := w.join("w")
+	w.enqueue("a", "b")
+	for range 2 {
+		got, err := s.Start(t.Context(), 1)
+		is.NoErr(err)
+		w.do("SCRIPT", "FLUSH")
+		is.NoErr(got[0].End(t.Context(), store.End{Verb: store.Done}))
+		w.do("SCRIPT", "FLUSH")
+	}
+	w.none("w")
+}

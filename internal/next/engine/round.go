@@ -153,7 +153,7 @@ func (s *state) worth() int {
 func (s *state) composeLocked(now time.Time, q *Queue, free, room int) *round {
 	r := &round{index: s.sent + 1, at: now, recalls: s.recalls}
 	crashes, keep := q.limitsLocked()
-	back := s.gather(r)
+	back := s.gather(r) || s.isRecalled()
 	if len(r.ends) > 0 {
 		r.Finish = &store.Finish{MaxFailed: keep, Ends: make([]*store.End, len(r.ends))}
 		for i, end := range r.ends {
@@ -193,6 +193,12 @@ func (s *state) requestLocked(r *round, start *store.Start, q *Queue, free, room
 	start.Ahead = min(room, n-len(r.slots))
 	start.Wanted += len(r.slots) + start.Ahead
 	q.asked += start.Ahead
+}
+
+// isRecalled reports whether tasks that a round in flight brings go back. What starts behind it would follow them, and then
+// so would what starts behind that.
+func (s *state) isRecalled() bool {
+	return slices.ContainsFunc(s.flight, func(f *round) bool { return f.Start != nil && f.recalls != s.recalls })
 }
 
 // maySolo reports whether a round may start a risky task: the peer has none, and no other round in flight may.

@@ -486,6 +486,30 @@ func TestTasksGoBack(t *testing.T) {
 	}
 }
 
+// After a recall, the tasks of rounds in flight go back. What is asked for afterwards is handled, even if there are always two
+// rounds in flight.
+func TestRecallEnds(t *testing.T) {
+	t.Parallel()
+	s := seated(t, func(o *Options) { o.Concurrency, o.Prefetch = 200, -1 })
+	s.ask, s.more = 64, true
+	flight := []*round{s.sends(), s.sends()}
+	s.recallLocked()
+	for n := 0; s.queue.handling == 0; n++ {
+		if n == 20 {
+			t.Fatalf("no task is handled after %d rounds", n)
+		}
+		r, wanted := flight[0], 0
+		if r.Start != nil {
+			wanted = r.Start.Wanted
+		}
+		s.gets(r, s.brings(r, wanted, 1000))
+		flight = flight[1:]
+		for next := s.sends(); next != nil; next = s.sends() {
+			flight = append(flight, next)
+		}
+	}
+}
+
 // Callers get what they asked for, in several rounds if need be.
 func TestWants(t *testing.T) {
 	t.Parallel()

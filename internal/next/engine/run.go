@@ -268,8 +268,8 @@ func (r *run) judge(err error) judgement {
 	if err == nil || decided(cause) && !panicked {
 		return judgement{}
 	}
-	if large, ok := err.(errTooLarge); ok {
-		return judgement{OutcomeOf(Malformed(large)), large.Error(), nil}
+	if bad, ok := err.(*unfit); ok {
+		return judgement{bad.End, bad.Reason, nil}
 	}
 	judged := make(chan judgement, 1)
 	go func() {

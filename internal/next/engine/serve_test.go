@@ -11,6 +11,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/next/store"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -145,13 +146,14 @@ func TestFailsUnbegun(t *testing.T) {
 	w.do("LPUSH", n.Waiting(), "crashed", strings.Repeat("x", 5<<20))
 	s := w.join("w")
 	w.add(s, "k:x", store.Record{Payload: []byte("x"), Expires: 1}, 0)
-	w.eventually("all have failed", func() bool { return w.counts.Failed.Load() == 3 })
+	w.add(s, "k:large", store.Record{Payload: make([]byte, 2<<20), Expires: 1}, 0)
+	w.eventually("all have failed", func() bool { return w.counts.Failed.Load() == 4 })
 	kinds := map[store.Kind]int{}
 	for _, f := range w.failed() {
 		kinds[f.Failure.Kind]++
 	}
-	is.New(t).Equal(kinds, map[store.Kind]int{store.Expired: 1, store.Crashed: 1, store.Malformed: 1})
-	is.New(t).Equal(w.counts.Expired.Load(), int64(1))
+	is.New(t).Equal(kinds, map[store.Kind]int{store.Expired: 2, store.Crashed: 1, store.Malformed: 1})
+	is.New(t).Equal(w.counts.Expired.Load(), int64(2))
 	is.New(t).Equal(w.counts.Failures.Load(), int64(0))
 	w.none("w")
 }
@@ -177,9 +179,13 @@ func TestLargePayloads(t *testing.T) {
 // run.
 func TestCancel(t *testing.T) {
 	t.Parallel()
-	for _, by := range []string{"heartbeat", "message"} {
-		t.Run(by, func(t *testing.T) {
+	for name, c := range map[string]struct{ by, payload string }{
+		"heartbeat": {"heartbeat", "a"}, "message": {"message", "a"}, "message that has the digest": {"message", strings.Repeat("a", 2000)},
+		"message that looks like one with a digest": {"message", "sha1:" + store.DigestOf([]byte("b")) + ":1"},
+	} {
+		t.Run(name, func(t *testing.T) {
 			t.Parallel()
+			by := c.by
 			began, stopped := make(chan string, 9), make(chan error, 9)
 			w := served(t, redistest.URL(), func(o *Options) { o.Concurrency = 2 }, func(ctx context.Context, a *Attempt) ([]byte, error) {
 				began <- string(a.Payload)
@@ -188,13 +194,13 @@ func TestCancel(t *testing.T) {
 				return nil, ctx.Err()
 			})
 			s := w.join("w")
-			w.enqueue("a")
+			w.enqueue(c.payload)
 			<-began
 			if by == "message" {
-				w.queued("cancel", "a", "") // and its caller dies
+				w.queued("cancel", c.payload, "") // and its caller dies
 			} else {
 				s.Unlisten()
-				w.cancel("a")
+				w.cancel(c.payload)
 				w.beat(s)
 			}
 			if cause := <-stopped; cause != ErrCanceled {
@@ -202,7 +208,7 @@ func TestCancel(t *testing.T) {
 			}
 			w.eventually("it's canceled", func() bool { return w.counts.Canceled.Load() == 1 })
 			w.none("w")
-			w.enqueue("a")
+			w.enqueue(c.payload)
 			s.Wake()
 			<-began
 			s.Interrupt()
@@ -428,4 +434,103 @@ func TestExclusive(t *testing.T) {
 	<-began
 	is.New(t).Equal(<-cause, ErrLeaseExpired)
 	w.eventually("it's back", func() bool { return w.counts.Stopped.Load() == 1 })
+}
+
+// A caller that gives up while the worker leaves doesn't keep it from leaving.
+func TestGivesUpWhileLeaving(t *testing.T) {
+	t.Parallel()
+	w := newWorld(t, redistest.URL())
+	s := w.join("w")
+	w.enqueue("a")
+	got := redistest.Sure(s.Start(t.Context(), 1))(t)
+	holds := func(what func() bool) func() bool {
+		return func() bool {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return what()
+		}
+	}
+	s.mu.Lock()
+	s.resting = true // as after a refusal
+	s.mu.Unlock()
+	ctx, giveUp := context.WithCancel(t.Context())
+	ended, left := make(chan error), make(chan error)
+	go func() { ended <- got[0].End(ctx, store.End{Verb: store.Done}) }()
+	w.eventually("there's an end to say", holds(func() bool { return len(s.say) == 1 }))
+	go func() { left <- s.Leave(t.Context()) }()
+	w.eventually("leaving waits for it", holds(func() bool { return s.quiet != nil }))
+	giveUp()
+	is.New(t).Equal(<-ended, context.Canceled)
+	is.New(t).NoErr(<-left)
+}
+
+// A time that isn't whole, or is too far away to be one, holds up nothing: other programs write anything.
+func TestStrangeTimes(t *testing.T) {
+	t.Parallel()
+	for _, score := range []string{"+inf", "99999999999999.5", "1e300"} {
+		for _, key := range []string{"schedule", "workers", "suspects"} {
+			t.Run(key+" "+score, func(t *testing.T) {
+				t.Parallel()
+				w := served(t, redistest.URL(), nil, func(context.Context, *Attempt) ([]byte, error) { return nil, nil })
+				s := w.join("w")
+				w.eventually("it's idle", func() bool { return w.number("ZCARD", w.keys.Idle()) == 1 })
+				w.do("ZADD", strings.Replace(w.keys.Waiting(), ":queues:", ":"+key+":", 1), score, "k:x")
+				if key == "schedule" {
+					w.do("HSET", keys.NextOf(w.keys).Tasks(), "k:x", (&store.Record{Payload: []byte("x")}).Append(nil))
+				}
+				for range 2 {
+					last := w.number("HGET", w.keys.Rounds(), "w")
+					s.Wake()
+					w.eventually("it has looked", func() bool { return w.number("HGET", w.keys.Rounds(), "w") > last })
+					w.queued("evict", "", 0, 1000)
+				}
+				w.enqueue("a")
+				w.eventually("it's finished", func() bool { return w.counts.Finished.Load() == 1 })
+			})
+		}
+	}
+}
+
+// While nothing happens, an idle worker sends no rounds, whatever waits that it can't start.
+func TestNoRoundsWhileIdle(t *testing.T) {
+	t.Parallel()
+	for name, setup := range map[string]func(w *world){
+		"empty":  func(*world) {},
+		"paused": func(w *world) { w.queued("pause", "me"); w.enqueue("a", "b") },
+		"tasks are being returned": func(w *world) {
+			w.do("ZADD", keys.NextOf(w.keys).Leaving(), 0, "v")
+			w.enqueue("a")
+		},
+		"a time is claimed": func(w *world) {
+			w.do("HSET", keys.NextOf(w.keys).Tasks(), "k:x", (&store.Record{}).Append(nil))
+			w.do("ZADD", w.keys.Schedule(), time.Now().Add(time.Hour).UnixMilli(), "k:x")
+		},
+		"another queue has a risky task": func(w *world) {
+			w.engine.risk.Store(true)
+			w.do("HSET", keys.NextOf(w.keys).Crashes(), store.DigestOf([]byte("a")), 2)
+			w.enqueue("a")
+		},
+		"a name without a record": func(w *world) { w.do("ZADD", keys.NextOf(w.keys).Ready(), 1, "k:x") },
+		"the list is none":        func(w *world) { w.do("SET", w.keys.Waiting(), "x") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := served(t, redistest.URL(), func(o *Options) { o.Prefetch = 100 }, func(context.Context, *Attempt) ([]byte, error) { return nil, nil })
+			s := w.join("w")
+			w.eventually("it's idle", func() bool { return w.number("ZCARD", w.keys.Idle()) == 1 })
+			setup(w)
+			s.Wake()
+			sent := func() int64 {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				return s.sent
+			}
+			time.Sleep(200 * time.Millisecond)
+			before := sent()
+			time.Sleep(500 * time.Millisecond)
+			if n := sent() - before; n > 0 {
+				t.Error(n, "rounds in half a second")
+			}
+		})
+	}
 }

@@ -178,12 +178,12 @@ func (s *Session) given(ctx context.Context, got taken) (tasks []*Attempt, err e
 	for _, t := range got.tasks {
 		why := t.fetch(ctx)
 		s.mu.Lock()
-		switch large, ok := why.(errTooLarge); {
+		switch bad, ok := why.(*unfit); {
 		case why == nil:
 			t.beganLocked(time.Now())
 			tasks = append(tasks, t)
 		case ok:
-			s.sayLocked(t.unbegun(OutcomeOf(Malformed(large))))
+			s.sayLocked(t.unbegun(bad.End))
 		default:
 			s.giveBackLocked(t)
 			err = why
@@ -262,6 +262,7 @@ func (s *Session) unsay(end *ending) bool {
 	i := slices.Index(s.say, end)
 	if i >= 0 {
 		s.say = slices.Delete(s.say, i, i+1)
+		s.calmLocked()
 	}
 	return i >= 0
 }

@@ -163,6 +163,12 @@ func (c *Receipt) renew(ctx context.Context, r Runner, q keys.Queue) error {
 	return cmp.Or(err, replies[1].Err)
 }
 
+// CanceledBy returns the digest of the payload that a message about a cancel names.
+func CanceledBy(message []byte) Digest {
+	_, digest, _ := ReadCancel(message)
+	return DigestIn("u:" + digest)
+}
+
 // ReadCancel reads a message about a canceled payload. The message of a large payload has only the
 // digest and the length, and the returned payload is nil.
 func ReadCancel(message []byte) (payload []byte, digest string, size int) {

@@ -84,7 +84,7 @@ end
 local function next_look()
   local deadline = redis.call('ZRANGEBYSCORE', q.workers, now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2]
   local suspicion = redis.call('ZRANGE', q.suspects, 0, 0, 'WITHSCORES')[2]
-  return math.min(tonumber(deadline) or NEVER, tonumber(suspicion) or NEVER, now + lease)
+  return math.max(math.ceil(math.min(tonumber(deadline) or NEVER, tonumber(suspicion) or NEVER, now + lease)), 0)
 end
 
 local more = false

@@ -5,8 +5,9 @@ import "github.com/worqr/worqr/internal/redisconn"
 // A Backoff is the time between tries.
 type Backoff = redisconn.Backoff
 
-// LacksReplicas reports whether a master refused a write because it has too few replicas.
-func LacksReplicas(err error) bool { return redisconn.Postponed(err) == redisconn.Alone }
+// IsRepeatable reports whether Redis hasn't carried out a round that it will carry out soon: replicas are missing, the slot
+// is moving, or the scripts were flushed.
+func IsRepeatable(err error) bool { return redisconn.Repeatable(err) }
 
 // A Notice is a kind of message to a worker.
 type Notice string

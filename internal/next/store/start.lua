@@ -57,8 +57,9 @@ local function crashes_of(payload)
   return counting and tonumber(redis.call('HGET', q.crashes, digest_of(payload))) or 0
 end
 
--- A repeat: what the round started and still runs.
+-- A repeat: what the round started and still runs. It may have claimed a time, too, which its worker hasn't learned.
 if round <= before then
+  redis.call('HDEL', q.state, 'claimed')
   local prefix, first, started, last = worker .. '.' .. round .. '.', 0, {}, 0
   local held = redis.call('ZRANGE', working, 0, -1, 'WITHSCORES')
   for i = 1, #held, 2 do
@@ -305,7 +306,8 @@ if starts then
     wake(q.idle, q.channel, 1)
   end
   local soonest = more_than_list and redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2]
-  soonest = tonumber(soonest)
+  -- Another program may have planned any time: what is claimed is whole, and can be told in µs.
+  soonest = soonest and math.max(math.min(math.ceil(tonumber(soonest)), now + 4e12), 0)
   if soonest and not (state.claimed > now and state.claimed <= soonest) then
     if idle then
       redis.call('HSET', q.state, 'claimed', soonest)
