@@ -269,7 +269,8 @@ func (d *drawing) prepare() drawn {
 			return d.call(nil, "requeue %s", failed[d.IntN(len(failed))].Name)
 		}
 	case 6:
-		return d.call(nil, "pause who=%s", one(d, "me", "", ""))
+		who := one(d, "me", "", "")
+		return d.call(func(q *spec.Queue) (any, error) { return q.Pause(who) }, "pause who=%s", who)
 	}
 	if d.IntN(3) == 0 {
 		return d.call(nil, "delete first=%d", d.IntN(2))

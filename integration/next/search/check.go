@@ -50,22 +50,33 @@ func less(all, other []string) []string {
 	return all
 }
 
-// do makes a call. What it ends must be among what it may end, and it adds nothing.
-func (s *state) do(what string, may []string, call func()) {
-	before := payloadsOf(&s.q)
+// An effect is what a call may do to tasks.
+type effect struct {
+	ends    []string // payloads that it may end
+	returns spec.Set // names, or payloads of raw tasks, that it may return, with their tokens
+}
+
+func (e *effect) end(payloads ...string) { e.ends = append(e.ends, payloads...) }
+
+// do makes a call. What it ends must be among what it may end, and it adds nothing. Workers hear whether it wakes them.
+func (s *state) do(what string, may effect, call func()) {
+	before, returning := payloadsOf(&s.q), len(s.q.Leaving) > 0
+	s.q.Hears = s.wakes
 	call()
 	after := payloadsOf(&s.q)
-	if lost := less(less(before, after), may); len(lost) > 0 {
+	if lost := less(less(before, after), may.ends); len(lost) > 0 {
 		s.wrong = fmt.Sprintf("conservation: %s loses %v", what, lost)
 	}
 	if doubled := less(after, before); len(doubled) > 0 {
 		s.wrong = fmt.Sprintf("conservation: %s doubles %v", what, doubled)
 	}
+	s.noteReturned(may.returns, returning, what == "finish")
 }
 
-// attempt returns the payload of an attempt, what may take its place or give way to it, and whether it was canceled.
-func attempt(q *spec.Queue, m spec.Member) (payload string, behind []string, canceled bool) {
-	item, _ := q.Process.Get(m.Name)
+// attempt returns what an attempt runs: a name, or a payload, which a name has, too; what may take its place or give way
+// to it; and whether it was canceled.
+func attempt(q *spec.Queue, m spec.Member) (item, payload string, behind []string, canceled bool) {
+	item, _ = q.Process.Get(m.Name)
 	digest := spec.Digest(item)
 	if payload = item; isNamed(m.Name) {
 		record, _ := q.Tasks.Get(item)
@@ -78,7 +89,7 @@ func attempt(q *spec.Queue, m spec.Member) (payload string, behind []string, can
 		}
 	}
 	last, is := q.Canceled.Get(digest)
-	return payload, behind, m.Score < 0 || is && number(last) >= m.Score
+	return item, payload, behind, m.Score < 0 || is && number(last) >= m.Score
 }
 
 func number(text string) (n int64) {
@@ -86,31 +97,37 @@ func number(text string) (n int64) {
 	return n
 }
 
-// endable returns what a worker's finish may end: what is done, and what was canceled.
-func endable(q *spec.Queue, worker string, ends []spec.End) (may []string) {
+// endable returns what a worker's finish may do: what is done and what was canceled ends.
+func endable(q *spec.Queue, worker string, ends []spec.End) (may effect) {
 	held, _ := q.Working.Get(worker)
 	for _, e := range ends {
 		token, is := held.Score(e.Attempt)
 		if !is || max(token, -token) != e.Token || !q.Workers.Has(worker) {
 			continue
 		}
-		payload, behind, canceled := attempt(q, spec.Member{Name: e.Attempt, Score: token})
-		if e.Verb == "" || e.Verb == "done" || e.Verb == "drop" || canceled {
-			may = append(may, payload)
-		} else if e.Verb != "fail" {
-			may = append(may, behind...)
+		item, payload, behind, canceled := attempt(q, spec.Member{Name: e.Attempt, Score: token})
+		switch {
+		case e.Verb == "" || e.Verb == "done" || e.Verb == "drop" || canceled:
+			may.end(payload)
+		case e.Verb == "stop":
+			may.returns.Put(item, e.Token)
+			fallthrough
+		case e.Verb != "fail":
+			may.end(behind...)
 		}
 	}
 	return may
 }
 
-// returnable returns what an evict or a leave may end: what was canceled.
-func returnable(q *spec.Queue, leaving string) (may []string) {
+// returnable returns what an evict or a leave may do: what was canceled ends.
+func returnable(q *spec.Queue) (may effect) {
 	for _, e := range q.Working {
 		for _, m := range e.Value {
-			payload, behind, canceled := attempt(q, m)
-			if may = append(may, behind...); canceled {
-				may = append(may, payload)
+			item, payload, behind, canceled := attempt(q, m)
+			if may.end(behind...); canceled {
+				may.end(payload)
+			} else {
+				may.returns.Put(item, max(m.Score, -m.Score))
 			}
 		}
 	}
@@ -118,18 +135,18 @@ func returnable(q *spec.Queue, leaving string) (may []string) {
 }
 
 // waitingOf returns the copies of a payload that a cancel may remove.
-func waitingOf(q *spec.Queue, payload string) (may []string) {
+func waitingOf(q *spec.Queue, payload string) (waiting []string) {
 	for _, p := range q.Queues {
 		if p == payload {
-			may = append(may, p)
+			waiting = append(waiting, p)
 		}
 	}
 	for _, e := range q.Tasks {
 		if strings.HasSuffix(e.Value, ":"+payload) && !strings.HasPrefix(e.Name, "k:") && !runs(q, e.Name) {
-			may = append(may, payload)
+			waiting = append(waiting, payload)
 		}
 	}
-	return may
+	return waiting
 }
 
 func runs(q *spec.Queue, name string) bool {
@@ -149,10 +166,17 @@ func waitingUnder(q *spec.Queue, name string) []string {
 
 // check returns the invariant between Redis and those outside that doesn't hold; "" if all do.
 func (s *state) check() string {
-	q := &s.q
+	if s.failedOver {
+		return ""
+	}
+	return cmp.Or(s.checkReceipts(), s.checkCancel(), s.checkRemoved(), s.checkOrder(), s.checkIdle())
+}
+
+// checkReceipts compares what workers run with what Redis says about them.
+func (s *state) checkReceipts() string {
 	for w, p := range s.peers {
-		held, _ := q.Working.Get(ids[w])
-		if p.phase != member || len(p.flight) > 0 || !q.Workers.Has(ids[w]) || s.failedOver {
+		held, _ := s.q.Working.Get(ids[w])
+		if p.phase != member || len(p.flight) > 0 || !s.q.Workers.Has(ids[w]) {
 			continue
 		}
 		if len(held) != len(p.held) || slices.ContainsFunc(p.held, func(h holds) bool { return !held.Has(h.id) }) {
@@ -162,22 +186,38 @@ func (s *state) check() string {
 			return wrong
 		}
 	}
-	if c := s.cancel; c.phase == 3 {
-		later := 0
-		for _, t := range s.sc.tasks[c.made:s.made] {
-			if t.payload == s.sc.cancel {
-				later++
-			}
+	return ""
+}
+
+// checkCancel: once a cancel has returned, only what was added since it began waits, or runs without having to stop.
+func (s *state) checkCancel() string {
+	c := s.cancel
+	if c.phase != 3 {
+		return ""
+	}
+	later := 0
+	for _, t := range s.sc.tasks[c.made:s.made] {
+		if t.payload == s.sc.cancel {
+			later++
 		}
-		if left := uncanceled(q, s.sc.cancel); left > later {
-			return fmt.Sprintf("cancels: %d copies wait or run, and %d were added since it began", left, later)
+	}
+	if left := uncanceled(&s.q, s.sc.cancel); left > later {
+		return fmt.Sprintf("cancels: %d copies wait or run, and %d were added since it began", left, later)
+	}
+	return ""
+}
+
+// checkRemoved: what was canceled by its name neither waits, nor runs without having to stop.
+func (s *state) checkRemoved() string {
+	for _, payload := range s.removed {
+		if uncanceled(&s.q, payload) > 0 || slices.Contains(payloadsOf(&s.failed), payload) {
+			return fmt.Sprintf("cancels: %s was canceled, and waits or runs", payload)
 		}
 	}
 	return ""
 }
 
-// checkRedis returns the invariant that Redis doesn't hold, now or after all have died and a new worker has completed
-// the work.
+// checkRedis returns the invariant that Redis doesn't hold, now or after a new worker has completed the work.
 func (s *state) checkRedis() string { return cmp.Or(judged(&s.q), s.drain()) }
 
 // checkStops checks that a worker that has heard of a cancel stops what that covers, and that risky tasks run alone.
@@ -201,9 +241,14 @@ func (s *state) checkStops(p *peer, held spec.Set) string {
 // uncanceled returns how many copies of a payload wait, or run and needn't stop.
 func uncanceled(q *spec.Queue, payload string) int {
 	n := len(waitingOf(q, payload))
+	for _, e := range q.Next {
+		if payloadBehind(e.Value) == payload {
+			n++
+		}
+	}
 	for _, e := range q.Working {
 		for _, m := range e.Value {
-			if of, _, _ := attempt(q, m); of == payload && m.Score > 0 {
+			if _, of, _, _ := attempt(q, m); of == payload && m.Score > 0 {
 				n++
 			}
 		}
@@ -300,53 +345,4 @@ func workerOf(q *spec.Queue, id string) invariants.Worker {
 		w.Highest = max(w.Highest, m.Score, -m.Score)
 	}
 	return w
-}
-
-// drain has everybody die, and what is late arrive. Then a new worker completes what is left, and nothing is left.
-func (s *state) drain() string {
-	s = s.clone()
-	q := &s.q
-	s.evictAll()
-	for _, c := range s.late {
-		c.make(s)
-	}
-	s.evictAll()
-	q.State.Delete("paused")
-	token := q.Number("token")
-	q.Join("z", lease, token, 1)
-	for round := int64(2); len(q.Tasks)+len(q.Queues) > 0; round++ {
-		for _, m := range q.Schedule {
-			q.Schedule.Put(m.Name, now)
-		}
-		a, err := q.Start(spec.Start{Worker: "z", Round: round, Stamp: 9, Lease: lease, Wanted: 9, Solo: true, MaxCrashes: s.sc.crashes})
-		var ends []spec.End
-		for _, t := range a.Tasks {
-			ends = append(ends, end(holds{id: t.ID, name: t.Name, payload: t.Record, token: t.Token}, "done"))
-		}
-		s.do("finish", endable(q, "z", ends), func() { q.Finish("z", 0, ends) })
-		if s.wrong == "" && round > 30 {
-			s.wrong = fmt.Sprint("progress: a new worker can't complete the work: ", err)
-		}
-		if s.wrong != "" {
-			return s.wrong + ", after all have died"
-		}
-	}
-	q.Leave("z", 99)
-	rest := len(q.Next) + len(q.Runs) + len(q.Ready) + len(q.Schedule) + len(q.Risky) + len(q.Copies) + len(q.Process) + len(q.Working) +
-		len(q.Workers) + len(q.Suspects) + len(q.Leaving) + len(q.Rounds) + len(q.Idle) + len(q.Crashes)
-	if rest > 0 {
-		return "nothing left: " + strings.Join(q.Lines(), ", ")
-	}
-	return ""
-}
-
-func (s *state) evictAll() {
-	for _, m := range s.q.Workers {
-		s.evict(m.Name, 0)
-	}
-	for range 30 {
-		if len(s.q.Leaving) > 0 {
-			s.evict("", 0)
-		}
-	}
 }

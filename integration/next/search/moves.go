@@ -61,15 +61,20 @@ func (sc *scope) start() state {
 func (sc *scope) produce(s *state) {
 	t, q := sc.tasks[s.made], &s.q
 	s.made++
+	q.Hears = s.wakes
 	record := spec.Record{Payload: t.payload}.String()
 	running, _ := q.Runs.Get(t.name)
 	switch {
 	case t.name == "":
 		q.Queues = append(spec.List{t.payload}, q.Queues...)
+		q.Wake(1)
 	case !q.Tasks.Has(t.name):
 		q.Tasks.Put(t.name, record)
 		q.State.Put("place", fmt.Sprint(q.Number("place")+1))
 		q.Ready.Put(t.name, q.Number("place"))
+		if !q.State.Has("paused") {
+			q.Wake(1)
+		}
 	case running != "" && running[0] != ':':
 		q.Next.Put(t.name, "0:always:0:0:"+record)
 	default:
@@ -97,7 +102,12 @@ func (sc *scope) next(from *state, give func(what string, to state)) {
 	}
 	try(sc.remove != "" && from.left.Removes > 0, "the name is canceled", func(s *state) {
 		s.left.Removes--
-		s.do("remove", waitingUnder(&s.q, sc.remove), func() { s.q.Remove(sc.remove, "canceled") })
+		payloads := waitingUnder(&s.q, sc.remove)
+		if record, is := s.q.Tasks.Get(sc.remove); is {
+			s.removed = append(slices.Clip(s.removed), spec.ReadRecord(record).Payload)
+		}
+		s.removed = slices.DeleteFunc(append(slices.Clip(s.removed), payloads...), func(p string) bool { return p == ofSchedule })
+		s.do("remove", effect{ends: payloads}, func() { s.q.Remove(sc.remove, "canceled") })
 	})
 }
 
@@ -120,22 +130,25 @@ func (sc *scope) redis(from *state, try func(bool, string, func(s *state))) {
 		try(m.Score > now, "the grace of "+m.Name+" is over", func(s *state) { s.q.Suspects.Put(m.Name, now) })
 	}
 	for _, m := range from.q.Schedule {
-		try(m.Score > now, "the time of "+m.Name+" comes", func(s *state) { s.q.Schedule.Put(m.Name, now) })
+		try(m.Score > now, "the time of "+m.Name+" comes", func(s *state) {
+			s.q.Schedule.Put(m.Name, now)
+			if at := s.q.Number("claimed"); at >= m.Score {
+				s.q.State.Put("claimed", fmt.Sprint(now))
+				s.wakes(s.claims) // it sends a start
+			}
+		})
 	}
 	try(from.left.Pauses > 0, "a pause, or its end", func(s *state) {
 		s.left.Pauses--
-		if s.q.State.Has("paused") {
-			s.q.State.Delete("paused")
-		} else {
-			s.q.State.Put("paused", "1:me")
-		}
+		s.q.Hears = s.wakes
+		s.q.Pause(map[bool]string{false: "me"}[s.q.State.Has("paused")])
 	})
 	try(from.left.Failovers > 0 && from.saved == nil, "a replica has got all until here", func(s *state) {
 		s.saved = &backup{s.q, s.failed}
 	})
 	try(from.left.Failovers > 0 && from.saved != nil, "a failover to the replica", func(s *state) {
 		s.left.Failovers--
-		s.q, s.failed, s.saved, s.failedOver = s.saved.q, s.saved.failed, nil, true
+		s.q, s.failed, s.saved, s.failedOver, s.back = s.saved.q, s.saved.failed, nil, true, nil
 		s.q.Failed = &s.failed
 	})
 }
@@ -143,7 +156,7 @@ func (sc *scope) redis(from *state, try func(bool, string, func(s *state))) {
 func (s *state) hasExpired() bool { return len(s.q.Workers.UpTo(now-1)) > 0 }
 
 func (s *state) evict(target string, judge int64) {
-	s.do("evict", returnable(&s.q, ""), func() { s.q.Evict(target, judge, grace) })
+	s.do("evict", returnable(&s.q), func() { s.q.Evict(target, judge, grace) })
 }
 
 // worker gives what may happen to a worker.
@@ -157,22 +170,22 @@ func (sc *scope) worker(from *state, w int, try func(bool, string, func(s *state
 	alive := p.phase != away && p.phase != dead
 	try(alive && from.left.Deaths > 0, "dies; what it has sent is lost", func(s *state, p *peer) {
 		s.left.Deaths--
-		*p = peer{phase: dead}
+		s.mute(w)
 	})
 	try(alive && from.left.Deaths > 0 && from.left.Late > 0 && len(p.flight) > 0, "dies; what it has sent is late", func(s *state, p *peer) {
 		s.left.Deaths--
 		s.left.Late--
 		sc.sendLate(s, w, p.flight)
-		*p = peer{phase: dead}
+		s.mute(w)
 	})
 	hears := p.phase == member && sc.cancel != "" && p.heard == 0
 	try(hears && from.cancel.phase == 3, "sends a heartbeat, and learns what must stop", func(s *state, p *peer) {
 		pulse, err := s.q.Heartbeat(id, lease, true)
 		if p.hears(byHeartbeat, stops{ids: pulse.Stops}); err != nil {
-			*p = peer{phase: dead}
+			s.mute(w)
 		}
 	})
-	try(hears && from.cancel.phase >= 2, "gets the message that the payload was canceled", func(s *state, p *peer) {
+	try(hears && from.cancel.phase >= 2 && len(from.q.Canceled) > 0, "gets the message that the payload was canceled", func(s *state, p *peer) {
 		token, _ := s.q.Canceled.Get(spec.Digest(sc.cancel))
 		p.hears(byMessage, stops{upTo: number(token)})
 	})
@@ -182,7 +195,7 @@ func (sc *scope) worker(from *state, w int, try func(bool, string, func(s *state
 		s.q.Workers.Put(id, now-1)
 	})
 	try(is && deadline < now && (p.phase == member || p.phase == leaving), "sends a heartbeat", func(s *state, _ *peer) {
-		s.do("heartbeat", nil, func() { s.q.Heartbeat(id, lease, true) })
+		s.do("heartbeat", effect{}, func() { s.q.Heartbeat(id, lease, true) })
 	})
 	try(is && from.left.Evictions > 0, "is evicted by its name", func(s *state, _ *peer) {
 		s.left.Evictions--
@@ -200,7 +213,7 @@ func (sc *scope) membership(from *state, w int, try func(bool, string, func(s *s
 	})
 	asks, number := p.asked, p.number
 	joins := func(s *state) (answer int) {
-		s.do("join", nil, func() { answer, _ = s.q.Join(id, lease, asks, number) })
+		s.do("join", effect{}, func() { answer, _ = s.q.Join(id, lease, asks, number) })
 		return answer
 	}
 	answered := func(s *state, p *peer) {
@@ -222,7 +235,7 @@ func (sc *scope) membership(from *state, w int, try func(bool, string, func(s *s
 		p.phase = leaving
 	})
 	leaves := func(s *state) (more bool) {
-		s.do("leave", returnable(&s.q, id), func() { _, more, _ = s.q.Leave(id, number) })
+		s.do("leave", returnable(&s.q), func() { _, more, _ = s.q.Leave(id, number) })
 		return more
 	}
 	left := func(s *state, p *peer) {
@@ -230,6 +243,9 @@ func (sc *scope) membership(from *state, w int, try func(bool, string, func(s *s
 			*p = peer{number: p.number, rounds: p.rounds}
 		}
 	}
+	try(p.phase == leaving && from.left.Joins > 0 && from.q.Leaving.Has(id), "gives up its leave, and may join again", func(s *state, p *peer) {
+		*p = peer{number: p.number, rounds: p.rounds}
+	})
 	try(p.phase == leaving, "leaves", left)
 	try(p.phase == leaving && from.left.Late > 0, "leaves, and a copy of the call is late", func(s *state, p *peer) {
 		s.left.Late--
@@ -302,7 +318,7 @@ func (sc *scope) rounds(from *state, w int, try func(bool, string, func(s *state
 		r := first
 		sc.carryOut(s, w, &r)
 		if p.flight = replace(p.flight, 0, r); r.done == 2 {
-			p.answered()
+			s.answered(w)
 		}
 	})
 	if from.left.Lost == 0 {
@@ -346,11 +362,12 @@ func (r *round) begins() int {
 
 var callNames = []string{"finish", "start"}
 
-// answered: the worker has the answer to its first round.
-func (p *peer) answered() {
+// answered: a worker has the answer to its first round.
+func (s *state) answered(w int) {
+	p := &s.peers[w]
 	r := p.flight[0]
 	if r.evicted {
-		*p = peer{phase: dead} // a new worker takes its place
+		s.mute(w) // a new worker takes its place
 		return
 	}
 	for _, t := range r.tasks {
@@ -410,10 +427,8 @@ func (sc *scope) carryOut(s *state, w int, r *round) {
 		s.do("finish", endable(&s.q, ids[w], r.ends), func() { _, _, err = s.q.Finish(ids[w], 0, r.ends) })
 	} else {
 		var a spec.Started
-		s.do("start", nil, func() {
-			a, err = s.q.Start(spec.Start{Worker: ids[w], Round: r.number, Stamp: 9, Lease: lease, Wanted: r.wanted, Idle: r.wanted > 0,
-				Solo: r.solo, MaxCrashes: sc.crashes})
-		})
+		a, err = s.starts(spec.Start{Worker: ids[w], Round: r.number, Stamp: 9, Lease: lease, Wanted: r.wanted, Idle: r.wanted > 0,
+			Solo: r.solo, MaxCrashes: sc.crashes})
 		r.tasks = a.Tasks
 	}
 	if r.done++; err != nil {
@@ -425,7 +440,7 @@ func (sc *scope) carryOut(s *state, w int, r *round) {
 func (sc *scope) canceler(from *state, try func(bool, string, func(s *state))) {
 	c := from.cancel
 	pages := func(s *state, after string) (p spec.Page) {
-		s.do("cancel", waitingOf(&s.q, sc.cancel), func() { p, _ = s.q.Cancel(sc.cancel, after) })
+		s.do("cancel", effect{ends: waitingOf(&s.q, sc.cancel)}, func() { p, _ = s.q.Cancel(sc.cancel, after) })
 		return p
 	}
 	page := func(s *state) {
@@ -441,7 +456,7 @@ func (sc *scope) canceler(from *state, try func(bool, string, func(s *state))) {
 	}
 	try(c.phase == 1 || c.phase == 0 && from.left.Cancels > 0, "a page of the cancel", page)
 	stop := func(s *state, worker string, after int64) (upTo int64) {
-		s.do("stop", nil, func() { upTo, _, _ = s.q.Stop(sc.cancel, c.token, worker, after) })
+		s.do("stop", effect{}, func() { upTo, _, _ = s.q.Stop(sc.cancel, c.token, worker, after) })
 		return upTo
 	}
 	stops := func(s *state) {
@@ -452,6 +467,7 @@ func (sc *scope) canceler(from *state, try func(bool, string, func(s *state))) {
 		s.returned()
 	}
 	try(c.phase == 2, "a page of a stop", stops)
+	try(c.phase == 3 && len(from.q.Canceled) > 0, "a minute after the cancel, its token expires", func(s *state) { s.q.Canceled = nil })
 	try(c.phase == 2 && from.left.Late > 0, "a page of a stop, and a copy of the call is late", func(s *state) {
 		s.left.Late--
 		worker := c.workers[0]

@@ -26,6 +26,8 @@ var scopes = []scope{
 		wanted: []int{2}, budget: budget{Rounds: 1, Joins: 2, Leaves: 1, Late: 1, Evictions: 1}},
 	{name: "leases that expire", workers: 2, members: 2, tasks: mixed, first: 2, verbs: []string{"done"},
 		wanted: []int{2}, solo: true, crashes: 2, budget: budget{Rounds: 2, Deaths: 1, Lapses: 2}},
+	{name: "idle workers", workers: 2, members: 2, tasks: mixed, first: 1, verbs: []string{"later"}, wanted: []int{1},
+		budget: budget{Rounds: 2, Pauses: 2, Leaves: 1}},
 	{name: "put while it runs", workers: 1, members: 1, tasks: []task{{"k:a", "A"}, {"k:a", "B"}, {"k:a", "C"}}, first: 1,
 		verbs: []string{"done", "later", "stop", "fail"}, wanted: []int{1}, remove: "k:a",
 		budget: budget{Rounds: 3, Evictions: 1, Removes: 1, Leaves: 1}},
@@ -55,7 +57,7 @@ func allCrashed(q *spec.Queue) {
 
 // occurrence prepares a schedule with two more times.
 func occurrence(q *spec.Queue) {
-	q.Recurring.Put("k:a", now+1)
+	q.Recurring.Put("k:a", now+1e6)
 	q.Recurrence.Put("k:a", "900 950 1100 1200|0:0:0:0:0:1:mR")
 	q.Tasks.Put("k:a", "0:950:0:0:1:1:mR")
 	q.Ready.Put("k:a", 1)

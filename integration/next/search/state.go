@@ -20,9 +20,14 @@ type state struct {
 	made   int     // tasks that were added
 	saved  *backup // what a failover brings back
 	wrong  string  // what a step did that it mustn't
-	sc     *scope
+
+	removed []string // payloads that were canceled by their name
+	back    spec.Set // what was returned and can start, and with which tokens it had started
+	claims  string   // who knows that it has claimed the next time
+	unheard bool     // a wake-up or a claim was lost: then a heartbeat helps
 
 	failedOver bool
+	sc         *scope
 }
 
 type backup struct{ q, failed spec.Queue }
@@ -59,6 +64,7 @@ type peer struct {
 	flight []round
 	heard  int // how it has heard of a cancel, if it has: see hears
 	stops  stops
+	woken  bool // it will send a start, since it was woken
 }
 
 // Stops are attempts that must stop. They are kept until all rounds that were in flight when they were heard of have
@@ -110,7 +116,7 @@ func (s *state) append(b []byte) []byte {
 	for i := range s.peers {
 		b = s.peers[i].append(b)
 	}
-	b = fmt.Appendf(b, "%v%v%d", s.cancel, s.left, s.made)
+	b = fmt.Appendf(b, "%v%v%d%v%v%s%v", s.cancel, s.left, s.made, s.removed, s.back, s.claims, s.unheard)
 	if s.saved != nil {
 		b = s.saved.q.Append(b)
 	}
@@ -137,6 +143,9 @@ func (p *peer) append(b []byte) []byte {
 	}
 	for _, r := range p.flight {
 		b = fmt.Appendf(b, "%v", r)
+	}
+	if p.woken {
+		b = append(b, '*')
 	}
 	for _, id := range p.stops.ids {
 		b = append(append(b, '-'), id...)

@@ -53,7 +53,7 @@ func (q *Queue) Finish(worker string, mostFailed int, ends []End) (became []stri
 	}
 	q.tell(n)
 	if failing && q.Failed != nil {
-		q.Failed.wake(1)
+		q.Failed.Wake(1)
 	}
 	return became, dropped, nil
 }

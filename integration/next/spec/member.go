@@ -1,6 +1,9 @@
 package spec
 
-import "slices"
+import (
+	"fmt"
+	"slices"
+)
 
 // The answers to a join: the worker is a member; somebody has left since it asked for the token; its tasks are still
 // being returned.
@@ -315,6 +318,19 @@ func (q *Queue) crashed(digest string, evicted bool) {
 func (q *Queue) toFront(payload string) {
 	q.Queues = append(slices.Clip(q.Queues), payload)
 	q.add("taken", -1)
+}
+
+// Pause keeps tasks from starting; "" ends that.
+func (q *Queue) Pause(who string) (int, error) {
+	if !q.readable() {
+		return 0, ErrWrong
+	}
+	if q.State.Delete("paused"); who != "" {
+		q.State.Put("paused", fmt.Sprintf("%d:%s", q.Now, who))
+		return 1, nil
+	}
+	q.tellAll()
+	return 1, nil
 }
 
 // tellAll wakes idle workers for all that waits, once nothing keeps it from starting.

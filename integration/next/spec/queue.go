@@ -195,13 +195,13 @@ func (q *Queue) tell(n *notice) {
 	}
 	claimed := q.Number("claimed")
 	if n.startable == 0 && !(claimed > q.Now && claimed <= n.planned) {
-		q.wake(1)
+		q.Wake(1)
 	}
-	q.wake(n.startable)
+	q.Wake(n.startable)
 }
 
-// wake wakes idle workers, the longest idle first, until so many have heard it.
-func (q *Queue) wake(count int) {
+// Wake wakes idle workers, the longest idle first, until so many have heard it.
+func (q *Queue) Wake(count int) {
 	for range 64 {
 		if count <= 0 || len(q.Idle) == 0 {
 			return

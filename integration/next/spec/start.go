@@ -240,7 +240,7 @@ func (q *Queue) outside(payload string, place int64) string {
 // this call has moved a task there, or taken one.
 func (s *starting) tellOthers(idle bool, idlers int) {
 	if idlers > 0 && (s.a.More > 0 || (s.parked > 0 || s.took) && len(s.Risky) > 0) {
-		s.wake(1)
+		s.Wake(1)
 	}
 	claimed := s.Number("claimed")
 	if len(s.Schedule) == 0 || claimed > s.Now && claimed <= s.Schedule[0].Score {
@@ -250,6 +250,6 @@ func (s *starting) tellOthers(idle bool, idlers int) {
 		s.set("claimed", s.Schedule[0].Score)
 		s.a.Due = max(s.Schedule[0].Score-s.Now, 0) * 1000
 	} else if idlers > 0 {
-		s.wake(1)
+		s.Wake(1)
 	}
 }
