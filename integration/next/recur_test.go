@@ -163,8 +163,8 @@ func TestOccurrences(t *testing.T) {
 		)},
 		{"one fails: the next one is planned, and the failed one can be requeued at any time", steps(
 			begun(), end("w.1.9.1n", "1", "fail 0 failed:why"), "[] 0", planned(t2),
-			"HKEYS failed.tasks", "k:a#2",
-			"requeue k:a#2", "requeued",
+			"HKEYS failed.tasks", "k:a#1",
+			"requeue k:a#1", "requeued",
 			"HGET tasks k:a@"+t1, "now:"+t1+":0:0:0:0:A", "ZRANGE ready 0 -1", "k:a@"+t1,
 		)},
 		{"the retry of one starts, even if nobody asserts its schedule meanwhile", steps(

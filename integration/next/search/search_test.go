@@ -23,7 +23,7 @@ var scopes = []scope{
 	{name: "a worker that dies while its calls are late", workers: 2, members: 2, tasks: mixed, first: 2, verbs: []string{"done", "stop"},
 		wanted: []int{1}, budget: budget{Rounds: 2, Lost: 1, Late: 1, Deaths: 1}},
 	{name: "joins and leaves", workers: 2, members: 1, tasks: mixed, first: 2, verbs: []string{"done"},
-		wanted: []int{2}, budget: budget{Rounds: 1, Joins: 2, Leaves: 1, Late: 1, Evictions: 1}},
+		wanted: []int{2}, budget: budget{Rounds: 1, Joins: 2, Leaves: 1, Lost: 1, Late: 1, Evictions: 1}},
 	{name: "leases that expire", workers: 2, members: 2, tasks: mixed, first: 2, verbs: []string{"done"},
 		wanted: []int{2}, solo: true, crashes: 2, budget: budget{Rounds: 2, Deaths: 1, Lapses: 2}},
 	{name: "idle workers", workers: 2, members: 2, tasks: mixed, first: 1, verbs: []string{"later"}, wanted: []int{1},

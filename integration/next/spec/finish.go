@@ -144,20 +144,20 @@ func (q *Queue) fail(n *notice, worker string, e *End, name string, r Run, why s
 		q.setRun(name, r)
 		return
 	}
-	record, back, failed := q.record(name), "", name
-	keep := record.Keep
+	f, record, back := q.Failed, q.record(name), ""
+	place, keep := f.nextPlace(), record.Keep
+	failed := fmt.Sprintf("r:%s:%d", digestIn(name), place)
 	if !isRaw(name) {
 		if back = name; record.Occurrence {
 			back = fmt.Sprintf("%s@%d", name, record.Due)
 		}
-		failed = fmt.Sprintf("%s#%d", name, q.nextPlace())
+		failed = fmt.Sprintf("%s#%d", name, place)
 	}
 	record.Occurrence = false
 	record.Metadata = fmt.Sprintf("%s:%d:%s:%s:%d:%d:%d:%d:%s%s%s",
 		kind, q.Now, worker, e.Attempt, r.Retries, r.Crashes, len(back), len(reason), back, reason, record.Metadata)
-	f := q.Failed
 	f.Tasks.Put(failed, record.String())
-	f.Ready.Put(failed, f.nextPlace())
+	f.Ready.Put(failed, place)
 	if isRaw(failed) {
 		f.Copies.Put(failed, 0)
 	}

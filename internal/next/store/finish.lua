@@ -114,15 +114,17 @@ local function fail(id, name, text, run, kind, reason)
     write_run(name, run)
     return
   end
-  local record, back, new = read_record(text), '', name
+  local record, back = read_record(text), ''
+  local place = redis.call('HINCRBY', failed('state'), 'place', 1) -- all numbers in the failed queue are its own
+  local new = 'r:' .. (digest_in(name) or '') .. ':' .. place
   if not is_raw(name) then
     back = record.occurrence > 0 and name .. '@' .. record.occurrence or name
-    new = name .. '#' .. next_place()
+    new = name .. '#' .. place
   end
   local numbers = table.concat({ kind, now, worker, id, run.retries, run.crashes, #back, #reason }, ':')
   record.occurrence, record.metadata = 0, numbers .. ':' .. back .. reason .. record.metadata
   redis.call('HSET', failed('tasks'), new, write_record(record))
-  redis.call('ZADD', failed('ready'), redis.call('HINCRBY', failed('state'), 'place', 1), new)
+  redis.call('ZADD', failed('ready'), place, new)
   if is_raw(new) then
     redis.call('ZADD', failed('copies'), 0, new)
   end
