@@ -56,6 +56,12 @@ func TestStart(t *testing.T) {
 			"start round=2 wanted=9", "2 [] 1 1 0 -1 now",
 			"EXISTS ready", "0", "HGET runs k:a", "w.1.9.1n:0:0:",
 		)},
+		{"a name starts later if another program has the key of the attempt", steps(
+			"join round=0", "1",
+			"HSET tasks k:a A k:b B", "2", "ZADD ready 1 k:a", "1", "ZADD risky 2 k:b", "1", "SET process:w.1.9.1n x", "OK",
+			"start wanted=9 solo=1", "1 [] 0 0 0 … now",
+			"ZRANGE schedule 0 -1", "k:a k:b", "EXISTS ready risky runs", "0",
+		)},
 		{"payloads and records above 1 MiB are read apart, and a round stops after 1 MiB", steps(
 			"join round=0", "1",
 			"LPUSH queues @1048577 b", "2", "HSET crashes <@1048577> 1", "1",

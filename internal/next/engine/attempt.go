@@ -99,6 +99,8 @@ func (t *Attempt) fetch(ctx context.Context) error {
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)
+		case t.ctx.Err() != nil:
+			return context.Cause(t.ctx)
 		case err == nil && task == nil: // another worker may have it
 			t.session.lose(t)
 			return ErrNotOwner
@@ -115,6 +117,7 @@ func (t *Attempt) fetch(ctx context.Context) error {
 		select {
 		case <-time.After(retry.Next()):
 		case <-ctx.Done():
+		case <-t.ctx.Done():
 		}
 	}
 	return nil

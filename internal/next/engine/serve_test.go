@@ -491,6 +491,27 @@ func TestStrangeTimes(t *testing.T) {
 	}
 }
 
+// Any number of names without records, as when somebody deletes tasks, loses nothing else.
+func TestNamesWithoutRecords(t *testing.T) {
+	t.Parallel()
+	w := served(t, redistest.URL(), nil, func(context.Context, *Attempt) ([]byte, error) { return nil, nil })
+	var ghosts []any
+	var payloads []string
+	for i := range 10_000 {
+		ghosts = append(ghosts, i, fmt.Sprint("k:", i))
+	}
+	for i := range 100 {
+		payloads = append(payloads, fmt.Sprint(i))
+	}
+	s := w.join("w")
+	w.do("ZADD", keys.NextOf(w.keys).Ready(), ghosts...)
+	w.enqueue(payloads...)
+	s.Wake()
+	w.eventually("all are finished", func() bool { return w.counts.Finished.Load() == 100 })
+	w.eventually("no name is left", func() bool { return w.number("EXISTS", keys.NextOf(w.keys).Ready()) == 0 })
+	w.none("w")
+}
+
 // While nothing happens, an idle worker sends no rounds, whatever waits that it can't start.
 func TestNoRoundsWhileIdle(t *testing.T) {
 	t.Parallel()

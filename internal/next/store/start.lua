@@ -15,7 +15,7 @@
 -- Fails with EVICTED if the worker isn't a member.
 local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[9])
 local wanted, ahead, solo, limit = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[13] == '1', tonumber(ARGV[14])
-local AT_ONCE, PARKED, DUE = 512, 500, 500
+local AT_ONCE, PARKED, DUE, LATER = 512, 500, 500, 1000
 local working = q.working .. worker
 
 -- A member is who has a round.
@@ -175,8 +175,9 @@ local function start_named(name, place, from_risky)
   end
   local id = prefix .. #started + 1 .. 'n'
   run.attempt = id
-  if type(redis.pcall('RPUSH', q.process .. id, name)) ~= 'number' then
-    return -- another program's key
+  if type(redis.pcall('LPUSH', q.process .. id, name)) ~= 'number' then
+    redis.call('ZADD', q.schedule, now + LATER, name) -- another program's key
+    return
   end
   write_run(name, run)
   if occurrence > 0 then
@@ -234,7 +235,7 @@ local function start_ready()
 end
 
 local function room()
-  return #started < most and bytes < MIB and parked < PARKED
+  return #started < most and bytes < MIB and parked < PARKED and #handled < AT_ONCE + PARKED
 end
 
 local idlers, took_risky = redis.pcall('ZCARD', q.idle), false
