@@ -322,3 +322,24 @@ func TestFlushedScripts(t *testing.T) {
 	}
 	w.none("w")
 }
+
+// A caller whose large task can't be read learns that the session has ended.
+func TestUnreadUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	w := newWorld(t, link.URL())
+	w.conn = redistest.Dial(t, server.URL())
+	s := w.join("w")
+	w.enqueue(string(make([]byte, 2<<20)))
+	link.LoseRepliesTo("LINDEX", 1000)
+	got := make(chan error)
+	go func() {
+		_, err := s.Start(context.Background(), 1)
+		got <- err
+	}()
+	w.eventually("it's held", func() bool { return w.number("ZCARD", w.keys.Working("w")) == 1 })
+	s.End(ErrShutdown)
+	is.New(t).True(errors.Is(<-got, ErrShutdown))
+}
