@@ -153,7 +153,7 @@ end
 local function start_named(name, place, from_risky)
   local record, run_text = redis.call('HGET', q.tasks, name), redis.call('HGET', q.runs, name)
   local run = read_run(run_text)
-  if not record or run.attempt ~= '' then
+  if not record or run.attempt ~= '' or name == '' then
     return -- another program's mistake
   end
   local occurrence = size.recurring > 0 and read_record(record).occurrence or 0
