@@ -96,6 +96,9 @@ func (e *unfit) Error() string { return e.Reason }
 func (t *Attempt) fetch(ctx context.Context) error {
 	for retry := (&store.Backoff{}); t.large; {
 		task, err := t.session.view.Fetch(ctx, t.ID)
+		if q := t.session.queue; ctx.Err() == nil && t.ctx.Err() == nil {
+			q.unread.Note(q.engine.Log, "can't read large tasks; retrying", err, "queue", q.id)
+		}
 		switch {
 		case ctx.Err() != nil:
 			return context.Cause(ctx)

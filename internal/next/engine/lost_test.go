@@ -339,7 +339,7 @@ func TestUnreadUntilTheEnd(t *testing.T) {
 		_, err := s.Start(context.Background(), 1)
 		got <- err
 	}()
-	w.eventually("it's held", func() bool { return w.number("ZCARD", w.keys.Working("w")) == 1 })
+	w.eventually("it's logged", func() bool { return w.said.has("can't read large tasks") > 0 })
 	s.End(ErrShutdown)
 	is.New(t).True(errors.Is(<-got, ErrShutdown))
 }

@@ -26,6 +26,7 @@ type Queue struct {
 	share   *capacity.Share // nil while the queue is served by hand
 	upset   logs.Outage     // outcomes that Redis refuses
 	unsound logs.Outage     // failures of Backoff and of errors' methods
+	unread  logs.Outage     // large payloads that can't be read
 
 	handlers sync.WaitGroup // goroutines that run handlers that weren't disowned
 	stored   chan struct{}  // holds a value when an outcome was stored; capacity 1

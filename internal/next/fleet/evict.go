@@ -82,7 +82,9 @@ func (n *node) looked(some []*member, looks []store.Look, errs []error) {
 		case wait == 0:
 			n.askLocked(m)
 		case wait > 0:
-			m.due = time.Now().Add(max(wait+time.Millisecond, rarely))
+			if at := time.Now().Add(max(wait+time.Millisecond, rarely)); m.due.IsZero() || at.Before(m.due) { // an attempt may have to stop
+				m.due = at
+			}
 		}
 	}
 	for id, o := range dead {

@@ -213,3 +213,22 @@ func TestForgedMembersAreLoggedWithinLimits(t *testing.T) {
 	is.Equal(counted, 20_000)
 	is.True(lines <= (evictedLines+1)*(1+int(time.Since(began)/time.Second)+1))
 }
+
+// What an eviction says about the next look doesn't delay a heartbeat that's due, as when an attempt must stop.
+func TestLookDelaysNoHeartbeat(t *testing.T) {
+	t.Parallel()
+	f := newPeer(t, redistest.URL(), redistest.Prefix(t), time.Hour)
+	for name, c := range map[string]struct{ due, most time.Duration }{
+		"it's due": {-time.Second, 0}, "it's due later": {2 * time.Hour, time.Hour + time.Minute}, "none is due": {0, time.Hour + time.Minute},
+	} {
+		n := &node{worker: newWorker(f, "w"), due: make(chan struct{}, 1)}
+		m := &member{queue: queueOf(f, "q"), node: n}
+		if c.due != 0 {
+			m.due = time.Now().Add(c.due)
+		}
+		n.looked([]*member{m}, []store.Look{{Wait: time.Hour}}, []error{nil})
+		if in := time.Until(m.due); in > c.most {
+			t.Errorf("%s: a heartbeat is due in %v", name, in)
+		}
+	}
+}
