@@ -162,8 +162,7 @@ func (d *drawing) start() drawn {
 			}
 		}
 		return []any{a.First, tasks, a.Last, a.Before, a.More, a.Due, a.Now}, err
-	}, "start worker=%s round=%d lease=%d wanted=%d ahead=%d idle=%d solo=%d max-crashes=%d", worker, r.Round, r.Lease, r.Wanted, r.Ahead,
-		bit(r.Idle), bit(r.Solo), r.MaxCrashes)
+	}, "%s", r.Words())
 }
 
 func (d *drawing) finish() drawn {
@@ -187,13 +186,6 @@ func (d *drawing) finish() drawn {
 			others = append(others, e)
 		}
 	}
-	words := fmt.Sprintf("finish worker=%s max-failed=%d plain=%d", worker, most, len(plain))
-	for _, e := range plain {
-		words += fmt.Sprintf(" %s %d", e.Attempt, e.Token)
-	}
-	for _, e := range others {
-		words += fmt.Sprintf(" %s %d %s %s %d %s", e.Attempt, e.Token, e.Identity, e.Verb, e.Delay, quoted(e.Text))
-	}
 	ends := append(plain, others...)
 	return d.call(func(q *spec.Queue) (any, error) {
 		became, dropped, err := q.Finish(worker, most, ends)
@@ -209,14 +201,7 @@ func (d *drawing) finish() drawn {
 			}
 		}
 		return []any{odd, dropped}, err
-	}, "%s", words)
-}
-
-func quoted(text string) string {
-	if text == "" {
-		return "''"
-	}
-	return text
+	}, "%s", spec.Words(worker, most, ends))
 }
 
 func (d *drawing) cancel() drawn {

@@ -106,8 +106,11 @@ func (b *bench) make(c drawn) (answer, wrong string) {
 	if said := b.show(c.of(q)); said != answer {
 		return answer, fmt.Sprintf("Redis answers %s\nthe specification: %s", answer, said)
 	}
-	is, should := b.held.Lines(), want.Lines()
-	diff := ""
+	return answer, differ(b.held.Lines(), want.Lines())
+}
+
+// differ returns what only Redis or only the specification holds.
+func differ(is, should []string) (diff string) {
 	for _, l := range is {
 		if !slices.Contains(should, l) {
 			diff += "only in Redis: " + l + "\n"
@@ -118,7 +121,7 @@ func (b *bench) make(c drawn) (answer, wrong string) {
 			diff += "only in the specification: " + l + "\n"
 		}
 	}
-	return answer, diff
+	return diff
 }
 
 // shrink drops calls without which Redis and the specification still differ.

@@ -62,15 +62,20 @@ func (e *effect) end(payloads ...string) { e.ends = append(e.ends, payloads...) 
 func (s *state) do(what string, may effect, call func()) {
 	before, returning := payloadsOf(&s.q), len(s.q.Leaving) > 0
 	s.q.Hears = s.wakes
-	call()
+	verb, _, _ := strings.Cut(what, " ")
+	if s.sc.records {
+		s.record(what, call)
+	} else {
+		call()
+	}
 	after := payloadsOf(&s.q)
 	if lost := less(less(before, after), may.ends); len(lost) > 0 {
-		s.wrong = fmt.Sprintf("conservation: %s loses %v", what, lost)
+		s.wrong = fmt.Sprintf("conservation: %s loses %v", verb, lost)
 	}
 	if doubled := less(after, before); len(doubled) > 0 {
-		s.wrong = fmt.Sprintf("conservation: %s doubles %v", what, doubled)
+		s.wrong = fmt.Sprintf("conservation: %s doubles %v", verb, doubled)
 	}
-	s.noteReturned(may.returns, returning, what == "finish")
+	s.noteReturned(may.returns, returning, verb == "finish")
 }
 
 // attempt returns what an attempt runs: a name, or a payload, which a name has, too; what may take its place or give way
@@ -169,7 +174,7 @@ func (s *state) check() string {
 	if s.failedOver {
 		return ""
 	}
-	return cmp.Or(s.checkReceipts(), s.checkCancel(), s.checkRemoved(), s.checkOrder(), s.checkIdle())
+	return cmp.Or(s.checkReceipts(), s.checkCancel(), s.checkRemoved(), s.checkCrashes(), s.checkOrder(), s.checkIdle())
 }
 
 // checkReceipts compares what workers run with what Redis says about them.
@@ -215,6 +220,14 @@ func (s *state) checkRemoved() string {
 		}
 	}
 	return ""
+}
+
+// checkCrashes: while nobody has been evicted, no crash is counted.
+func (s *state) checkCrashes() string {
+	if b := s.sc.budget; s.sc.crashes > 0 || s.left.Evictions < b.Evictions || s.left.Lapses < b.Lapses || len(s.q.Crashes) == 0 {
+		return ""
+	}
+	return fmt.Sprintf("crashes: %v", s.q.Crashes)
 }
 
 // checkRedis returns the invariant that Redis doesn't hold, now or after a new worker has completed the work.

@@ -21,6 +21,7 @@ type scope struct {
 	cancel  string // the payload that is canceled: "", or that one
 	remove  string // the name that is canceled
 	prepare func(q *spec.Queue)
+	records bool // calls are recorded
 	budget
 }
 
@@ -107,7 +108,7 @@ func (sc *scope) next(from *state, give func(what string, to state)) {
 			s.removed = append(slices.Clip(s.removed), spec.ReadRecord(record).Payload)
 		}
 		s.removed = slices.DeleteFunc(append(slices.Clip(s.removed), payloads...), func(p string) bool { return p == ofSchedule })
-		s.do("remove", effect{ends: payloads}, func() { s.q.Remove(sc.remove, "canceled") })
+		s.do("remove name="+sc.remove+" how=canceled", effect{ends: payloads}, func() { s.q.Remove(sc.remove, "canceled") })
 	})
 }
 
@@ -121,7 +122,7 @@ func (sc *scope) redis(from *state, try func(bool, string, func(s *state))) {
 			c.make(s)
 		})
 	}
-	for _, judge := range []int64{0, now + 1} {
+	for _, judge := range []int64{0, now + 1, now + 2*grace} {
 		try(len(from.q.Suspects)+len(from.q.Leaving) > 0 || from.hasExpired(), fmt.Sprint("evict, judge until ", judge), func(s *state) {
 			s.evict("", judge)
 		})
@@ -155,8 +156,15 @@ func (sc *scope) redis(from *state, try func(bool, string, func(s *state))) {
 
 func (s *state) hasExpired() bool { return len(s.q.Workers.UpTo(now-1)) > 0 }
 
+// evict makes a call of evict. Unless it names a worker, only who is silent is evicted, and only by who may judge.
 func (s *state) evict(target string, judge int64) {
-	s.do("evict", returnable(&s.q), func() { s.q.Evict(target, judge, grace) })
+	members := s.q.Workers
+	s.do(fmt.Sprint("evict target=", target, " judge=", judge, " grace=", grace), returnable(&s.q), func() { s.q.Evict(target, judge, grace) })
+	for _, m := range members {
+		if fair := judge >= s.q.Now && judge < s.q.Now+2*grace && m.Score < s.q.Now; target == "" && !fair && !s.q.Workers.Has(m.Name) {
+			s.wrong = fmt.Sprintf("alive: %v is evicted, judged until %d", m, judge)
+		}
+	}
 }
 
 // worker gives what may happen to a worker.
@@ -195,7 +203,7 @@ func (sc *scope) worker(from *state, w int, try func(bool, string, func(s *state
 		s.q.Workers.Put(id, now-1)
 	})
 	try(is && deadline < now && (p.phase == member || p.phase == leaving), "sends a heartbeat", func(s *state, _ *peer) {
-		s.do("heartbeat", effect{}, func() { s.q.Heartbeat(id, lease, true) })
+		s.do(fmt.Sprint("heartbeat judge=1 worker=", id, " lease=", lease), effect{}, func() { s.q.Heartbeat(id, lease, true) })
 	})
 	try(is && from.left.Evictions > 0, "is evicted by its name", func(s *state, _ *peer) {
 		s.left.Evictions--
@@ -213,7 +221,7 @@ func (sc *scope) membership(from *state, w int, try func(bool, string, func(s *s
 	})
 	asks, number := p.asked, p.number
 	joins := func(s *state) (answer int) {
-		s.do("join", effect{}, func() { answer, _ = s.q.Join(id, lease, asks, number) })
+		s.do(fmt.Sprintf("join worker=%s lease=%d asked=%d round=%d", id, lease, asks, number), effect{}, func() { answer, _ = s.q.Join(id, lease, asks, number) })
 		return answer
 	}
 	answered := func(s *state, p *peer) {
@@ -235,7 +243,7 @@ func (sc *scope) membership(from *state, w int, try func(bool, string, func(s *s
 		p.phase = leaving
 	})
 	leaves := func(s *state) (more bool) {
-		s.do("leave", returnable(&s.q), func() { _, more, _ = s.q.Leave(id, number) })
+		s.do(fmt.Sprint("leave worker=", id, " round=", number), returnable(&s.q), func() { _, more, _ = s.q.Leave(id, number) })
 		return more
 	}
 	left := func(s *state, p *peer) {
@@ -424,7 +432,7 @@ func (sc *scope) sendLate(s *state, w int, flight []round) {
 func (sc *scope) carryOut(s *state, w int, r *round) {
 	var err error
 	if r.done == 0 {
-		s.do("finish", endable(&s.q, ids[w], r.ends), func() { _, _, err = s.q.Finish(ids[w], 0, r.ends) })
+		s.do(spec.Words(ids[w], 0, r.ends), endable(&s.q, ids[w], r.ends), func() { _, _, err = s.q.Finish(ids[w], 0, r.ends) })
 	} else {
 		var a spec.Started
 		a, err = s.starts(spec.Start{Worker: ids[w], Round: r.number, Stamp: 9, Lease: lease, Wanted: r.wanted, Idle: r.wanted > 0,
@@ -440,7 +448,7 @@ func (sc *scope) carryOut(s *state, w int, r *round) {
 func (sc *scope) canceler(from *state, try func(bool, string, func(s *state))) {
 	c := from.cancel
 	pages := func(s *state, after string) (p spec.Page) {
-		s.do("cancel", effect{ends: waitingOf(&s.q, sc.cancel)}, func() { p, _ = s.q.Cancel(sc.cancel, after) })
+		s.do("cancel payload="+sc.cancel+" after="+after, effect{ends: waitingOf(&s.q, sc.cancel)}, func() { p, _ = s.q.Cancel(sc.cancel, after) })
 		return p
 	}
 	page := func(s *state) {
@@ -456,7 +464,7 @@ func (sc *scope) canceler(from *state, try func(bool, string, func(s *state))) {
 	}
 	try(c.phase == 1 || c.phase == 0 && from.left.Cancels > 0, "a page of the cancel", page)
 	stop := func(s *state, worker string, after int64) (upTo int64) {
-		s.do("stop", effect{}, func() { upTo, _, _ = s.q.Stop(sc.cancel, c.token, worker, after) })
+		s.do(fmt.Sprintf("stop payload=%s token=%d worker=%s after=%d", sc.cancel, c.token, worker, after), effect{}, func() { upTo, _, _ = s.q.Stop(sc.cancel, c.token, worker, after) })
 		return upTo
 	}
 	stops := func(s *state) {
@@ -467,7 +475,10 @@ func (sc *scope) canceler(from *state, try func(bool, string, func(s *state))) {
 		s.returned()
 	}
 	try(c.phase == 2, "a page of a stop", stops)
-	try(c.phase == 3 && len(from.q.Canceled) > 0, "a minute after the cancel, its token expires", func(s *state) { s.q.Canceled = nil })
+	try(c.phase == 3 && from.left.Minutes > 0, "a minute after the cancel, its token expires", func(s *state) {
+		s.left.Minutes--
+		s.q.Canceled = nil
+	})
 	try(c.phase == 2 && from.left.Late > 0, "a page of a stop, and a copy of the call is late", func(s *state) {
 		s.left.Late--
 		worker := c.workers[0]

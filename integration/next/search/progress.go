@@ -8,14 +8,22 @@ import (
 	"github.com/worqr/worqr/integration/next/spec"
 )
 
-// wakes has a worker hear that it's woken, and reports whether one hears.
-func (s *state) wakes(worker string) bool {
+// hears returns which of the workers hears that it's woken; -1: none.
+func (s *state) hears(worker string) int {
 	w := slices.Index(ids, worker)
-	if w < 0 || s.peers[w].phase != member && s.peers[w].phase != leaving {
-		return false
+	if w >= 0 && s.peers[w].phase != member && s.peers[w].phase != leaving {
+		return -1
 	}
-	s.peers[w].woken = true
-	return true
+	return w
+}
+
+// wakes has a worker hear that it's woken, and reports whether it does.
+func (s *state) wakes(worker string) bool {
+	w := s.hears(worker)
+	if w >= 0 {
+		s.peers[w].woken = true
+	}
+	return w >= 0
 }
 
 // mute: a worker is gone, maybe with a wake-up or a claim. Then the next heartbeat of another one helps.
@@ -55,7 +63,7 @@ func (s *state) checkIdle() string {
 // starts makes a call of start, and checks that those start that are in front.
 func (s *state) starts(r spec.Start) (a spec.Started, err error) {
 	before := s.q
-	s.do("start", effect{}, func() { a, err = s.q.Start(r) })
+	s.do(r.Words(), effect{}, func() { a, err = s.q.Start(r) })
 	last, is := before.Rounds.Get(r.Worker)
 	if !is {
 		return a, err

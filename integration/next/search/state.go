@@ -28,6 +28,7 @@ type state struct {
 
 	failedOver bool
 	sc         *scope
+	calls      []Call // that were recorded
 }
 
 type backup struct{ q, failed spec.Queue }
@@ -39,6 +40,7 @@ type budget struct {
 	Deaths, Lapses    int
 	Joins, Leaves     int
 	Cancels, Removes  int
+	Minutes           int // after a cancel: then Redis has forgotten its token
 	Evictions         int // of named workers
 	Failovers, Pauses int
 }

@@ -1,6 +1,7 @@
 package spec
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
 )
@@ -12,6 +13,20 @@ type End struct {
 	Identity, Verb string // the name, or "d:" and the digest
 	Delay          int64
 	Text           string
+}
+
+// Words returns a finish in the words of a scenario.
+func Words(worker string, mostFailed int, ends []End) string {
+	count, plain, others := 0, "", ""
+	for _, e := range ends {
+		if e.Verb == "" {
+			count++
+			plain += fmt.Sprintf(" %s %d", e.Attempt, e.Token)
+		} else {
+			others += fmt.Sprintf(" %s %d %s %s %d %s", e.Attempt, e.Token, e.Identity, e.Verb, e.Delay, cmp.Or(e.Text, "''"))
+		}
+	}
+	return fmt.Sprintf("finish worker=%s max-failed=%d plain=%d%s%s", worker, mostFailed, count, plain, others)
 }
 
 // What became of an end.

@@ -14,6 +14,13 @@ type Start struct {
 	MaxCrashes          int64
 }
 
+// Words returns the call in the words of a scenario.
+func (r Start) Words() string {
+	n := map[bool]int{true: 1}
+	return fmt.Sprintf("start worker=%s round=%d stamp=%d lease=%d wanted=%d ahead=%d idle=%d solo=%d max-crashes=%d", r.Worker, r.Round,
+		r.Stamp, r.Lease, r.Wanted, r.Ahead, n[r.Idle], n[r.Solo], r.MaxCrashes)
+}
+
 // A Task is one that a worker has started.
 type Task struct {
 	ID, Name, Record string // a raw one has no name, and its record is the payload
