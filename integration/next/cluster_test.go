@@ -50,8 +50,8 @@ func TestCluster(t *testing.T) {
 	heard("enqueue 1")
 	play("finish plain=1 w.2.9.2 2 w.2.9.1n 1 k:a fail 0 failed:why w.2.9.3 3 d:<b> retry 60000 why", "[] 0")
 	heard(`done {"task":"a","workerId":"w"}`)
-	play("failed.join worker=v round=0", "1", "failed.start worker=v wanted=1", "*", "failed.finish worker=v v.1.9.1n 1 k:a#3 stop 0 ''",
-		"[] 0", "failed.leave worker=v round=1", "0 0", "requeue k:a#3", "requeued")
+	play("failed.join worker=v round=0", "1", "failed.start worker=v wanted=1", "*", "failed.finish worker=v v.1.9.1n 1 k:a#1 stop 0 ''",
+		"[] 0", "failed.leave worker=v round=1", "0 0", "requeue k:a#1", "requeued")
 	heard("enqueue 1")
 	play("heartbeat judge=1", "*", "cancel payload=b", "1 - 3 [w]", "stop payload=b token=3 worker=w", "3 []")
 	heard("cancel b")

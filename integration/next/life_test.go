@@ -1,7 +1,13 @@
 package next_test
 
 import (
+	"fmt"
+	"regexp"
+	"strconv"
+	"strings"
 	"testing"
+
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -328,6 +334,38 @@ func TestFailedQueue(t *testing.T) {
 		)},
 	})
 }
+
+// A start that wants nothing, or few, doesn't read all that is ready.
+func TestStartReadsFew(t *testing.T) {
+	q := newQueue(t, redistest.URL())
+	for i := range 300 {
+		q.do(fmt.Sprintf("ZADD ready %d k:%d", i, i))
+		q.do(fmt.Sprintf("HSET tasks k:%d A", i))
+	}
+	q.play(steps("join round=0", "1"))
+	for round, wanted := range []int{0, 1, 150} {
+		monitor := redistest.Dial(t, redistest.URL())
+		redistest.Sure(monitor.Do("MONITOR"))(t)
+		q.play(steps(fmt.Sprint("start round=", round+1, " wanted=", wanted), "*", "PING x", "*"))
+		read := 0
+		for line := ""; !strings.Contains(line, `"PING"`); {
+			line = redistest.Sure(redis.String(monitor.Receive()))(t)
+			if page := ofReady.FindStringSubmatch(line); page != nil && strings.Contains(line, q.name) {
+				first, _ := strconv.Atoi(page[1])
+				last, _ := strconv.Atoi(page[2])
+				if last < first || last-first >= 100 {
+					t.Fatalf("a page of ready is %s to %s", page[1], page[2])
+				}
+				read += last - first + 1
+			}
+		}
+		if read == 0 || read > wanted+100 || wanted < 2 && read > 1 {
+			t.Errorf("%d wanted, and %d read", wanted, read)
+		}
+	}
+}
+
+var ofReady = regexp.MustCompile(`"ZRANGE" "worqr:ready:[^"]*" "(-?\d+)" "(-?\d+)"`)
 
 // A key of the wrong type: start changes nothing, or passes it over.
 func TestStartWrongTypes(t *testing.T) {
