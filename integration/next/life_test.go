@@ -191,7 +191,7 @@ func TestFinish(t *testing.T) {
 			"EXISTS process:w.1.9.1n", "0",
 		)},
 		{"without a listener, one event is tried", steps(named,
-			"commands finish plain=2 w.1.9.2 2 w.1.9.4 4", "8",
+			"commands finish plain=2 w.1.9.2 2 w.1.9.4 4", "7",
 		)},
 		{"drop: the result says why, and no event", steps(named,
 			"listen", "", "finish w.1.9.1n 1 k:a drop 0 expired w.1.9.2 2 d:<b> drop 0 expired", "[] 0",

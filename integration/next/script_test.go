@@ -15,6 +15,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/next/store"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -125,32 +126,12 @@ func (q *queue) key(kind string) string {
 	return key
 }
 
-var (
-	uses     = regexp.MustCompile(`(?m)^-- Uses (.*)\.$`)
-	argument = regexp.MustCompile(`(?m)^-- ARGV\[(\d+)\] +(\w+(?: \w+)?)(?:  |$)`)
-	sources  = map[string]string{}
-)
+var argument = regexp.MustCompile(`(?m)^-- ARGV\[(\d+)\] +(\w+(?: \w+)?)(?:  |$)`)
 
-// source returns a script with the fragments that its header names in front of it.
+// source returns a script with its fragments.
 func (q *queue) source(name string) string {
-	if sources[name] == "" {
-		all := ""
-		var read func(name string)
-		read = func(name string) {
-			body := string(redistest.Sure(os.ReadFile("../../internal/next/store/" + name + ".lua"))(q))
-			if m := uses.FindStringSubmatch(body); m != nil {
-				for _, fragment := range strings.Split(m[1], ", ") {
-					read(fragment)
-				}
-			}
-			if !strings.Contains(all, body) {
-				all += body
-			}
-		}
-		read(name)
-		sources[name] = all
-	}
-	return sources[name]
+	i := slices.IndexFunc(store.Verbs(), func(v *store.Verb) bool { return v.Name == name })
+	return store.Verbs()[i].Source()
 }
 
 // run runs a script.

@@ -13,7 +13,7 @@ type Page struct {
 
 // Cancel removes what waits of a payload.
 func (q *Queue) Cancel(payload, after string) (p Page, err error) {
-	if !q.readable() || !q.sound("queues", "workers", "leaving", "suspects") || !q.mayWithdraw() {
+	if !q.readable(numbers...) || !q.sound("queues", "workers", "leaving", "suspects") || !q.mayWithdraw() {
 		return p, ErrWrong
 	}
 	if len(q.Workers)+len(q.Leaving) > 10000 {
@@ -131,7 +131,7 @@ func (q *Queue) isCopy(attempt, item, payload string) bool {
 
 // Remove deletes what waits under a name; a cancel also marks the attempt that runs, and returns it.
 func (q *Queue) Remove(name, how string) (removed bool, marked string, err error) {
-	if !q.readable() || !q.sound("suspects") || !q.mayWithdraw() {
+	if !q.readable(numbers...) || !q.sound("suspects") || !q.mayWithdraw() {
 		return false, "", ErrWrong
 	}
 	n, record, b := newNotice(), q.record(name), q.behind(name)

@@ -93,7 +93,7 @@ func (q *Queue) end(n *notice, worker string, e *End) string {
 	if verb != "done" && verb != "drop" && q.canceled(token, digest) {
 		verb, why, outcome = "drop", "canceled", Canceled
 	}
-	if !q.readable() || !q.sound(append(namedKinds, "aside")...) || verb == "fail" && !q.mayFail() {
+	if !q.readable(numbers...) || !q.sound(append(namedKinds, "aside")...) || verb == "fail" && !q.mayFail() {
 		return Refused
 	}
 	if isNamed(e.Attempt) {

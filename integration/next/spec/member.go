@@ -15,7 +15,7 @@ const (
 
 // Join makes a worker a member. asked is the token before the request was made, round the next of its own numbers.
 func (q *Queue) Join(worker string, lease, asked, round int64) (int, error) {
-	if !q.readable() || !q.sound("workers", "suspects", "rounds", "leaving") {
+	if !q.readable(numbers...) || !q.sound("workers", "suspects", "rounds", "leaving") {
 		return 0, ErrWrong
 	}
 	if q.Leaving.Has(worker) {
@@ -80,7 +80,7 @@ func (q *Queue) Heartbeat(worker string, lease int64, judge bool) (Pulse, error)
 	}
 	q.renew(worker, lease)
 	p := Pulse{Deadline: deadline, Now: q.Now, Held: len(q.working(worker)), Rank: q.Idle.index(worker)}
-	if !q.readable() {
+	if !q.readable("taken", "lease", "look") {
 		return p, nil
 	}
 	p.More = len(q.Queues) + len(q.Ready) + len(q.Risky) + len(q.Schedule.UpTo(q.Now))
@@ -115,7 +115,7 @@ func (q *Queue) Heartbeat(worker string, lease int64, judge bool) (Pulse, error)
 
 // Leave ends a membership, and returns how many tasks it has returned and whether to repeat it.
 func (q *Queue) Leave(worker string, round int64) (returned int, more bool, err error) {
-	if !q.readable() || !q.sound("workers", "suspects", "leaving", "rounds") {
+	if !q.readable(numbers...) || !q.sound("workers", "suspects", "leaving", "rounds") {
 		return 0, false, ErrWrong
 	}
 	if last, is := q.Rounds.Get(worker); is && number(last) > round {
@@ -140,7 +140,7 @@ type Look struct {
 
 // Evict evicts a worker or, if that's "", those whose lease has expired.
 func (q *Queue) Evict(target string, judge, grace int64) (l Look, err error) {
-	if !q.readable() || !q.sound("workers", "suspects", "leaving", "rounds") {
+	if !q.readable(numbers...) || !q.sound("workers", "suspects", "leaving", "rounds") {
 		return l, ErrWrong
 	}
 	mayJudge := q.Now <= judge && judge < q.Now+2*grace

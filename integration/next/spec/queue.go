@@ -87,9 +87,9 @@ var namedKinds = []string{"tasks", "ready", "schedule", "next", "runs", "copies"
 
 var numbers = []string{"token", "place", "taken", "fence", "lease", "look", "claimed"}
 
-// readable reports whether the state is a hash of numbers.
-func (q *Queue) readable() bool {
-	return q.sound("state") && !slices.ContainsFunc(numbers, func(field string) bool { return !q.isNumber(field) })
+// readable reports whether the state is a hash, and these fields are numbers.
+func (q *Queue) readable(fields ...string) bool {
+	return q.sound("state") && !slices.ContainsFunc(fields, func(field string) bool { return !q.isNumber(field) })
 }
 
 func (q *Queue) isNumber(field string) bool {
@@ -190,7 +190,7 @@ func newNotice() *notice { return &notice{planned: math.MaxInt64} }
 // tell wakes an idle worker for each task that has become startable, or one if a time before the claimed one was
 // planned.
 func (q *Queue) tell(n *notice) {
-	if n.startable == 0 && n.planned == math.MaxInt64 || !q.readable() || q.paused() {
+	if n.startable == 0 && n.planned == math.MaxInt64 || q.paused() {
 		return
 	}
 	claimed := q.Number("claimed")

@@ -49,7 +49,7 @@ func (q *Queue) Start(r Start) (Started, error) {
 	}
 	moreThanList := len(q.Ready)+len(q.Schedule)+len(q.Risky)+len(q.Leaving)+len(q.Crashes) > 0 ||
 		!q.sound("ready", "schedule", "risky", "leaving", "crashes")
-	if !q.readable() || !q.sound("suspects", "working:"+r.Worker) ||
+	if !q.readable("token", "place", "taken", "claimed") || !q.sound("suspects", "working:"+r.Worker) ||
 		moreThanList && !q.sound("tasks", "ready", "schedule", "risky", "runs", "copies", "crashes", "recurring", "recurrence") {
 		return Started{}, ErrWrong
 	} else if !q.sound("workers") {

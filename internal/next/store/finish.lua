@@ -8,37 +8,92 @@
 -- then the other ends; each: attempt, token, identity, verb, delay, text.
 --          done: text is the result, delay for how many ms it's kept. retry, snooze: delay in ms, text
 --          is the error. fail: text is "kind:error". drop: text is the word in its result
--- Uses lib_queue, lib_record, lib_merge, lib_recur, lib_end.
---
 -- Returns {odd, dropped}: for each end that wasn't ok, its number and gone, canceled or refused; and how many failed
 -- tasks were dropped.
 -- Fails with EVICTED if the worker isn't a member.
 local worker, most, plain = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[10])
 local FIRST = 11
 local others = (#ARGV - FIRST + 1 - 2 * plain) / 6
-local working = q.working .. worker
+local process, working, channel, crashes = ARGV[1], ARGV[2] .. worker, ARGV[5], KEYS[16]
 local odd, dropped = {}, 0
 
-if not redis.call('ZSCORE', q.workers, worker) then
+if not redis.call('ZSCORE', KEYS[10], worker) then
   return redis.error_reply('EVICTED the worker is not a member of the queue')
 end
 
 -- Reads the tokens of all ends; a negative one must stop.
-local ids, tokens = {}, {}
+local args, ids, rest = ARGV, {}, FIRST + 2 * plain
 for i = 1, plain do
-  ids[i], tokens[i] = ARGV[FIRST + 2 * i - 2], ARGV[FIRST + 2 * i - 1]
+  ids[i] = args[FIRST + 2 * i - 2]
 end
-local rest = FIRST + 2 * plain
 for i = 1, others do
-  ids[plain + i], tokens[plain + i] = ARGV[rest + 6 * i - 6], ARGV[rest + 6 * i - 5]
+  ids[plain + i] = args[rest + 6 * i - 6]
 end
 local held = #ids > 0 and redis.call('ZMSCORE', working, unpack(ids)) or {}
 
--- What can be changed is known before the first write. Plain ends change only the attempt and the count of crashes.
-local crashes = redis.pcall('HLEN', q.crashes)
-local counting = type(crashes) == 'number' and crashes > 0 -- then each raw payload is looked up
+local function odd_end(i, word)
+  odd[#odd + 1], odd[#odd + 2] = i, word
+end
+
+-- Events, until one reaches nobody. A large payload isn't encoded unless somebody listens.
+local publishing, heard = true, false
+local function announce(payload, result)
+  if not publishing then
+    return
+  end
+  local event = { workerId = worker }
+  for field, value in pairs({ task = payload, result = result ~= '' and result or nil }) do
+    if #value > 1024 and not heard then
+      event[field .. 'Size'] = #value
+    else
+      event[field] = value
+    end
+  end
+  local reached = redis.pcall('PUBLISH', channel .. 'done', cjson.encode(event))
+  publishing = type(reached) == 'number' and reached > 0
+  heard = publishing
+end
+
+-- Plain ends change only the attempt and the count of crashes.
+local count = redis.pcall('HLEN', crashes)
+local counting = type(count) == 'number' and count > 0 -- then each payload is looked up
+local lists, over, n = {}, {}, 0
+for i = 1, plain do
+  local id, token = ids[i], args[FIRST + 2 * i - 1]
+  if held[i] ~= token and held[i] ~= '-' .. token then
+    odd_end(i, 'gone')
+  else
+    local list = process .. id
+    n = n + 1
+    lists[n], over[n] = list, id
+    if publishing or counting then
+      local payload = redis.pcall('LINDEX', list, 0)
+      if type(payload) == 'string' then
+        announce(payload, '')
+        if counting then
+          redis.call('HDEL', crashes, redis.sha1hex(payload)) -- no handler gets one that is too large for a digest
+        end
+      end
+    end
+  end
+end
+
+local function delete_lists()
+  if #lists > 0 then
+    redis.call('DEL', unpack(lists))
+    redis.call('ZREM', working, unpack(over))
+  end
+end
+if others == 0 then
+  delete_lists()
+  return { odd, 0 }
+end
+
+-- Uses lib_keys, lib_queue, lib_record, lib_merge, lib_recur, lib_end.
+
+-- What can be changed is known before the first write.
 local NAMED = { 'tasks', 'ready', 'schedule', 'aside', 'next', 'runs', 'copies', 'crashes', 'recurring', 'recurrence' }
-local sound = others > 0 and not read_state() and pcall(check_types, unpack(NAMED))
+local sound = not read_state() and pcall(check_types, unpack(NAMED))
 
 -- The failed queue. In a failed queue, tasks that fail are set aside.
 local in_failed = ARGV[8] == ''
@@ -59,52 +114,7 @@ local function may_fail()
   return can_fail
 end
 
-local function odd_end(i, word)
-  odd[#odd + 1], odd[#odd + 2] = i, word
-end
-
-if others > 0 then
-  first_write()
-end
-
--- Events, until one reaches nobody. A large payload isn't encoded unless somebody listens.
-local publishing, heard = true, false
-local function announce(payload, result)
-  if not publishing then
-    return
-  end
-  local event = { workerId = worker }
-  for field, value in pairs({ task = payload, result = result ~= '' and result or nil }) do
-    if #value > 1024 and not heard then
-      event[field .. 'Size'] = #value
-    else
-      event[field] = value
-    end
-  end
-  local reached = redis.pcall('PUBLISH', q.channel .. 'done', cjson.encode(event))
-  publishing = type(reached) == 'number' and reached > 0
-  heard = publishing
-end
-
--- Plain ends.
-local lists, over = {}, {}
-for i = 1, plain do
-  if not held[i] or math.abs(tonumber(held[i])) ~= tonumber(tokens[i]) then
-    odd_end(i, 'gone')
-  else
-    local list = q.process .. ids[i]
-    if publishing or counting then
-      local payload = redis.pcall('LINDEX', list, 0)
-      if type(payload) == 'string' then
-        announce(payload, '')
-        if counting then
-          redis.call('HDEL', q.crashes, digest_of(payload))
-        end
-      end
-    end
-    lists[#lists + 1], over[#over + 1] = list, ids[i]
-  end
-end
+first_write()
 
 -- Adds a task to the failed queue: a raw one under its name, another one under its name and a number.
 local function fail(id, name, text, run, kind, reason)
@@ -195,7 +205,7 @@ end
 local failing = false
 for i = others, 1, -1 do
   local number, at = plain + i, rest + 6 * i - 6
-  local id, token, identity, verb = ids[number], tonumber(tokens[number]), ARGV[at + 2], ARGV[at + 3]
+  local id, token, identity, verb = ids[number], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
   local delay, text = tonumber(ARGV[at + 4]) or 0, ARGV[at + 5]
   local score = tonumber(held[number])
   local named = string.sub(id, -1) == 'n' -- the id says what it is, not the identity
@@ -224,10 +234,7 @@ for i = others, 1, -1 do
 end
 
 delete_ended()
-if #lists > 0 then
-  redis.call('DEL', unpack(lists))
-  redis.call('ZREM', working, unpack(over))
-end
+delete_lists()
 
 -- Keeps the failed queue within its limit: the oldest go.
 local function trim(sets)

@@ -3,7 +3,7 @@
 -- ARGV[6] worker  id
 -- ARGV[7] lease   ms until it expires; 0: never
 -- ARGV[8] judge   1: the worker may judge others
--- Uses lib_queue, lib_lease, lib_ages.
+-- Uses lib_keys, lib_lease.
 --
 -- Returns {deadline, now, held, more, rank, idle, stops, asks}: when the lease would have expired, and the time, in ms
 -- of Redis; how many attempts the worker holds; how many tasks can start now, or -1 in a pause, -2 in a return; its
@@ -18,10 +18,10 @@ local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
 if not deadline then
   return redis.error_reply('EVICTED the worker is not a member of the queue')
 end
-local broken = read_state() -- then it only renews the lease
+local broken = read_state('taken', 'lease', 'look') -- then it only renews the lease
 
 redis.call('ZREM', q.suspects, worker) -- as first_write
-redis.call('ZADD', q.workers, deadline_after(lease), worker)
+redis.call('ZADD', q.workers, string.format('%d', deadline_after(lease)), worker) -- Redis formats numbers slowly
 
 -- Counts something; what has the wrong type counts as nothing.
 local function count(command, key, ...)
@@ -40,6 +40,7 @@ end
 local held, more, idle, stops, asks = 0, 0, 0, {}, 0
 local returning = false
 if there then
+-- Uses lib_ages.
   returning = redis.call('EXISTS', q.leaving) == 1
   held = count('ZCARD', working)
   local length = count('LLEN', q.queues)

@@ -4,8 +4,8 @@
 //
 // Every script makes its checks before its first write, since Redis doesn't roll back. It takes the
 // time from Redis. It refuses with an error reply whose first word is the reason. Fragments that
-// several verbs share are in lib_*.lua. A script names them in its header, and source puts them in
-// front of it.
+// several verbs share are in lib_*.lua. A script names them in its header, or where it needs them if it often
+// doesn't: Redis builds the functions of a script in each call. source puts them there.
 package store
 
 import (
@@ -160,7 +160,7 @@ var files embed.FS
 
 var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
 
-// source returns the script of a verb, its fragments first.
+// source returns the script of a verb, with the fragments in the place of the lines that name them.
 func source(verb string) string {
 	var all strings.Builder
 	written := map[string]bool{}
@@ -174,10 +174,12 @@ func source(verb string) string {
 		if err != nil {
 			panic(err) // the file is embedded
 		}
-		if m := uses.FindSubmatch(body); m != nil {
-			for fragment := range strings.SplitSeq(string(m[1]), ", ") {
+		for at := uses.FindSubmatchIndex(body); at != nil; at = uses.FindSubmatchIndex(body) {
+			all.Write(body[:at[0]])
+			for fragment := range strings.SplitSeq(string(body[at[2]:at[3]]), ", ") {
 				write(fragment)
 			}
+			body = body[at[1]:]
 		}
 		all.Write(body)
 	}
