@@ -322,7 +322,7 @@ func (q *Queue) toFront(payload string) {
 
 // Pause keeps tasks from starting; "" ends that.
 func (q *Queue) Pause(who string) (int, error) {
-	if !q.readable() {
+	if !q.readable(numbers...) {
 		return 0, ErrWrong
 	}
 	if q.State.Delete("paused"); who != "" {
