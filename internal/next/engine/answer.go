@@ -83,12 +83,15 @@ func (s *Session) handle(r *round, res store.Result) {
 type outcome struct {
 	finish, start step
 	err           error // the first one
+	passes        bool  // Redis will soon accept what it has refused
 	closed        bool  // there will be no more answers
 }
 
 func outcomeOf(r *round, res store.Result) outcome {
 	err := cmp.Or(res.FinishErr, res.StartErr)
-	return outcome{next(res.FinishErr, r.lost), next(res.StartErr, r.lost), err, errors.Is(err, store.ErrClosed)}
+	return outcome{
+		next(res.FinishErr, r.lost), next(res.StartErr, r.lost), err, store.IsRepeatable(err), errors.Is(err, store.ErrClosed),
+	}
 }
 
 // handleLocked does handle's work under the lock. begun are the attempts that the round started.
@@ -149,7 +152,7 @@ func (s *Session) failedLocked(now time.Time, r *round, o outcome) {
 			return
 		}
 	}
-	if s.closing && (!isLost || r.losses > 1) || o.closed {
+	if s.closing && (!isLost && !(o.passes && now.Before(s.patient)) || r.losses > 1) || o.closed {
 		s.abandonLocked()
 		return
 	}

@@ -19,10 +19,11 @@ const (
 
 // A state is what a session knows: what it holds, what it has to say, and what is in flight.
 type state struct {
-	ended   error // why there are no more rounds
-	closing bool  // start no more tasks
-	silent  bool  // send no more rounds
-	serves  bool  // there is a handler
+	ended   error     // why there are no more rounds
+	closing bool      // start no more tasks
+	patient time.Time // until then, a closing session says again what Redis will soon accept
+	silent  bool      // send no more rounds
+	serves  bool      // there is a handler
 
 	held    map[string]*Attempt
 	refused []*Attempt // tasks still held because Redis refused to take them back

@@ -555,3 +555,36 @@ func TestNoRoundsWhileIdle(t *testing.T) {
 		})
 	}
 }
+
+// A task that is finished when its worker leaves doesn't go back because someone has flushed the scripts meanwhile.
+func TestLeavesAfterFlush(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	w := newWorld(t, server.URL())
+	w.conn = redistest.Dial(t, server.URL())
+	var s *Session
+	w.Serve(func(_ context.Context, a *Attempt) ([]byte, error) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.resting = string(a.Payload) == "b" // then the end waits
+		return nil, nil
+	}, plain)
+	s = w.join("w")
+	w.enqueue("a")
+	w.eventually("the scripts are known", func() bool { return w.counts.Finished.Load() == 1 })
+	w.enqueue("b")
+	w.eventually("there's an end to say", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.say) == 1
+	})
+	w.do("SCRIPT", "FLUSH")
+	s.mu.Lock()
+	s.resting = false
+	s.mu.Unlock()
+	is.NoErr(s.Leave(t.Context()))
+	is.Equal(w.counts.Finished.Load(), int64(2))
+	is.Equal(w.number("LLEN", w.keys.Waiting()), 0)
+}

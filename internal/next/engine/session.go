@@ -368,7 +368,7 @@ func (s *Session) Last() int64 {
 // membership. If ctx ends first, other peers return the tasks once the lease expires.
 func (s *Session) Leave(ctx context.Context) error {
 	s.mu.Lock()
-	s.closing = true
+	s.closing, s.patient = true, time.Now().Add(s.engine.CallTimeout)
 	s.drainLocked()
 	s.queue.forgoLocked()
 	s.mu.Unlock()
