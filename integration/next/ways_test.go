@@ -349,11 +349,10 @@ func TestFullWays(t *testing.T) {
 
 // If a key has the wrong type, a call fails, and nothing else changes.
 func TestWrongTypes(t *testing.T) {
-	named := "tasks next runs ready schedule risky "
-	waiting := named + "aside copies crashes recurring recurrence "
+	waiting := "tasks next runs ready schedule risky aside copies crashes recurring recurrence "
 	for call, kinds := range map[string]string{
 		"enqueue a":                    "queues",
-		"add" + once("k:a", "n", "A"):  named + "queues state",
+		"add" + once("k:a", "n", "A"):  "tasks ready schedule state",
 		asserts("7", "1:aa", t1, "A"):  waiting + "state",
 		"remove name=k:a how=canceled": waiting + "state",
 		"delete first=1":               waiting + "queues",
@@ -364,5 +363,10 @@ func TestWrongTypes(t *testing.T) {
 			q := newQueue(t, redistest.URL())
 			q.play(steps("SET "+kind+" x", "OK", call, "!WRONGTYPE", "KEYS *", q.key(kind)))
 		}
+	}
+	for _, kind := range []string{"next", "runs", "risky"} { // they matter if a task has the name
+		q := newQueue(t, redistest.URL())
+		q.play(steps("HSET tasks k:a A", "1", "SET "+kind+" x", "OK", "add"+once("k:a", "n", "B"), "!WRONGTYPE",
+			"HVALS tasks", "A", "EXISTS ready state", "0"))
 	}
 }

@@ -20,13 +20,12 @@ end
 if window > 0 and redis.call('EXISTS', once) == 1 then
   return 0
 end
-local alone = redis.call('EXISTS', queues, workers) == 0
 
-redis.call('LPUSH', queues, unpack(ARGV, FIRST))
+local length = redis.call('LPUSH', queues, unpack(ARGV, FIRST))
 if window > 0 then
   redis.call('SET', once, '1', 'PX', window)
 end
 
 wake(idle, channel, count)
 redis.pcall('PUBLISH', channel .. 'enqueue', count)
-return alone and 2 or 1
+return length == count and redis.pcall('EXISTS', workers) == 0 and 2 or 1
