@@ -176,15 +176,13 @@ func loadKey(q *spec.Queue, kind, suffix, has string, held []string) {
 	hash, isHash := value.(*spec.Hash)
 	set, isSet := value.(*spec.Set)
 	switch {
-	case kind == "ages" || kind == "once" || kind == "none":
+	case kind == "ages" || kind == "once" || kind == "none" || kind == "result":
 	case kind == "process" && has == "list":
 		q.Process.Put(suffix, held[0])
 	case kind == "working" && has == "zset":
 		q.Working.Put(suffix, setOf(held))
 	case kind == "canceled":
 		q.Canceled.Put(suffix, held[0])
-	case kind == "result":
-		q.Result.Put(suffix, held[0])
 	case isList && has == "list":
 		*list = held
 	case isHash && has == "hash":
@@ -194,7 +192,7 @@ func loadKey(q *spec.Queue, kind, suffix, has string, held []string) {
 	case isSet && has == "zset":
 		*set = setOf(held)
 	default:
-		q.Wrong.Put(strings.TrimSuffix(kind+":"+suffix, ":"), "")
+		panic("a key of the wrong type: " + kind)
 	}
 }
 

@@ -221,7 +221,7 @@ func (sc *scope) membership(from *state, w int, try func(bool, string, func(s *s
 	})
 	asks, number := p.asked, p.number
 	joins := func(s *state) (answer int) {
-		s.do(fmt.Sprintf("join worker=%s lease=%d asked=%d round=%d", id, lease, asks, number), effect{}, func() { answer, _ = s.q.Join(id, lease, asks, number) })
+		s.do(fmt.Sprintf("join worker=%s lease=%d asked=%d round=%d", id, lease, asks, number), effect{}, func() { answer = s.q.Join(id, lease, asks, number) })
 		return answer
 	}
 	answered := func(s *state, p *peer) {
@@ -243,7 +243,7 @@ func (sc *scope) membership(from *state, w int, try func(bool, string, func(s *s
 		p.phase = leaving
 	})
 	leaves := func(s *state) (more bool) {
-		s.do(fmt.Sprint("leave worker=", id, " round=", number), returnable(&s.q), func() { _, more, _ = s.q.Leave(id, number) })
+		s.do(fmt.Sprint("leave worker=", id, " round=", number), returnable(&s.q), func() { _, more = s.q.Leave(id, number) })
 		return more
 	}
 	left := func(s *state, p *peer) {
@@ -448,7 +448,7 @@ func (sc *scope) carryOut(s *state, w int, r *round) {
 func (sc *scope) canceler(from *state, try func(bool, string, func(s *state))) {
 	c := from.cancel
 	pages := func(s *state, after string) (p spec.Page) {
-		s.do("cancel payload="+sc.cancel+" after="+after, effect{ends: waitingOf(&s.q, sc.cancel)}, func() { p, _ = s.q.Cancel(sc.cancel, after) })
+		s.do("cancel payload="+sc.cancel+" after="+after, effect{ends: waitingOf(&s.q, sc.cancel)}, func() { p = s.q.Cancel(sc.cancel, after) })
 		return p
 	}
 	page := func(s *state) {

@@ -12,13 +12,7 @@ type Page struct {
 }
 
 // Cancel removes what waits of a payload.
-func (q *Queue) Cancel(payload, after string) (p Page, err error) {
-	if !q.readable(numbers...) || !q.sound("queues", "workers", "leaving", "suspects") || !q.mayWithdraw() {
-		return p, ErrWrong
-	}
-	if len(q.Workers)+len(q.Leaving) > 10000 {
-		return p, ErrTooMany
-	}
+func (q *Queue) Cancel(payload, after string) (p Page) {
 	digest := Digest(payload)
 	p.Token = q.Number("token")
 	q.Canceled.Put(digest, text(p.Token))
@@ -27,7 +21,7 @@ func (q *Queue) Cancel(payload, after string) (p Page, err error) {
 	if after == "" {
 		p.Removed = q.removeCopies(payload)
 		if q.add("taken", int64(p.Removed)); p.Removed == q.Limits.Copies {
-			return p, nil // there may be more on the list
+			return p // there may be more on the list
 		}
 		after = first
 	}
@@ -43,11 +37,10 @@ func (q *Queue) Cancel(payload, after string) (p Page, err error) {
 		}
 	}
 	if names == q.Limits.Copies {
-		return p, nil
+		return p
 	}
 	p.After, p.Last = "", true
 	if unique := "u:" + digest; q.waiting(unique) {
-		q.store(unique, q.record(unique).Keep, "canceled", "", "")
 		q.withdraw(unique)
 		p.Removed++
 	}
@@ -56,7 +49,7 @@ func (q *Queue) Cancel(payload, after string) (p Page, err error) {
 			p.Workers = append(p.Workers, m.Name)
 		}
 	}
-	return p, nil
+	return p
 }
 
 // removeCopies removes copies on the list, those at the front first.
@@ -73,8 +66,6 @@ func (q *Queue) removeCopies(payload string) (removed int) {
 	return removed
 }
 
-func (q *Queue) mayWithdraw() bool { return q.sound(append(namedKinds, "risky", "aside")...) }
-
 // withdraw deletes a task that waits.
 func (q *Queue) withdraw(name string) {
 	for _, set := range []*Set{&q.Ready, &q.Schedule, &q.Risky, &q.Aside} {
@@ -90,9 +81,6 @@ func (q *Queue) withdraw(name string) {
 
 // Stop marks attempts of a worker that a cancel covers. It answers up to which token it came, and what it found.
 func (q *Queue) Stop(payload string, token int64, worker string, after int64) (upTo int64, found []string, err error) {
-	if !q.sound("working:" + worker) {
-		return 0, nil, ErrWrong
-	}
 	digest := Digest(payload)
 	if !q.Canceled.Has(digest) {
 		return 0, nil, ErrLost
@@ -130,11 +118,8 @@ func (q *Queue) isCopy(attempt, item, payload string) bool {
 }
 
 // Remove deletes what waits under a name; a cancel also marks the attempt that runs, and returns it.
-func (q *Queue) Remove(name, how string) (removed bool, marked string, err error) {
-	if !q.readable(numbers...) || !q.sound("suspects") || !q.mayWithdraw() {
-		return false, "", ErrWrong
-	}
-	n, record, b := newNotice(), q.record(name), q.behind(name)
+func (q *Queue) Remove(name, how string) (removed bool, marked string) {
+	n, b := newNotice(), q.behind(name)
 	attempt := q.run(name).Attempt
 	if worker := workerOf(attempt); worker != "" && how == "canceled" {
 		if token, is := q.working(worker).Score(attempt); is {
@@ -144,13 +129,9 @@ func (q *Queue) Remove(name, how string) (removed bool, marked string, err error
 	}
 	if attempt != "" && b != nil {
 		q.Next.Delete(name)
-		if record.Keep == 0 { // otherwise whoever waits for a result gets that of the running task
-			q.store(name, ReadRecord(b.record).Keep, how, "", "")
-		}
 		removed = true
 	} else if q.waiting(name) {
-		q.notePassed(name, record.occurrence())
-		q.store(name, record.Keep, how, "", "")
+		q.notePassed(name, q.record(name).occurrence())
 		q.withdraw(name)
 		if q.Recurring.Has(name) {
 			q.planOccurrence(n, name)
@@ -158,7 +139,7 @@ func (q *Queue) Remove(name, how string) (removed bool, marked string, err error
 		removed = true
 	}
 	q.tell(n)
-	return removed, marked, nil
+	return removed, marked
 }
 
 // workerOf returns the worker of the attempt of a named task.

@@ -1,16 +1,6 @@
 package spec
 
-import (
-	"fmt"
-	"strings"
-)
-
-// store stores how a task ended, if its result is kept. In a failed queue, no results are stored.
-func (q *Queue) store(name string, keep int64, how, failure, value string) {
-	if keep > 0 && q.Failed != nil {
-		q.Result.Put(name, fmt.Sprintf("%s:%d:%d:%s%s", how, q.Now*1000, len(failure), failure, value))
-	}
-}
+import "strings"
 
 // gone: a named task has ended. What waits behind it takes its place, or the next occurrence is planned.
 func (q *Queue) gone(n *notice, name string) {
@@ -29,12 +19,6 @@ func (q *Queue) gone(n *notice, name string) {
 	q.Tasks.Delete(name)
 }
 
-// drop ends a named task without an event.
-func (q *Queue) drop(n *notice, name, why string) {
-	q.store(name, q.record(name).Keep, why, "", "")
-	q.gone(n, name)
-}
-
 // comesBack: a named task waits again, until a time, or, if that's 0, at a place. If a task waits behind it, that one's
 // rules judge between the two.
 func (q *Queue) comesBack(n *notice, name string, r Run, at, place int64) {
@@ -44,9 +28,6 @@ func (q *Queue) comesBack(n *notice, name string, r Run, at, place int64) {
 		q.Next.Delete(name)
 		wanted = b.ruled(at)
 		if !b.keep {
-			if ReadRecord(b.record).Keep == 0 {
-				q.store(name, q.record(name).Keep, "replaced", "", "")
-			}
 			q.Tasks.Put(name, b.record)
 		}
 		if !b.counts {

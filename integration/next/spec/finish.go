@@ -34,21 +34,12 @@ const (
 	OK       = "ok"
 	Gone     = "gone"     // it had ended before
 	Canceled = "canceled" // it didn't come back
-	Refused  = "refused"  // a key has the wrong type
 )
 
 // Finish ends attempts. It returns what became of each, and how many failed tasks were dropped to keep only the most.
 func (q *Queue) Finish(worker string, mostFailed int, ends []End) (became []string, dropped int, err error) {
-	others := false
-	for _, e := range ends {
-		others = others || e.Verb != ""
-	}
-	if !q.sound("workers") {
-		return nil, 0, ErrWrong
-	} else if !q.Workers.Has(worker) {
+	if !q.Workers.Has(worker) {
 		return nil, 0, ErrEvicted
-	} else if len(ends) > 0 && !q.sound("working:"+worker) || others && !q.sound("suspects") {
-		return nil, 0, ErrWrong
 	}
 	n, failing := newNotice(), false
 	became = make([]string, len(ends))
@@ -93,15 +84,10 @@ func (q *Queue) end(n *notice, worker string, e *End) string {
 	if verb != "done" && verb != "drop" && q.canceled(token, digest) {
 		verb, why, outcome = "drop", "canceled", Canceled
 	}
-	if !q.readable(numbers...) || !q.sound(append(namedKinds, "aside")...) || verb == "fail" && !q.mayFail() {
-		return Refused
-	}
 	if isNamed(e.Attempt) {
 		q.endNamed(n, worker, e, e.Identity, verb, why)
 	} else if item, is := q.Process.Get(e.Attempt); !is {
 		// Redis has lost it.
-	} else if verb == "stop" && !q.sound("queues") {
-		return Refused
 	} else if verb == "stop" {
 		q.toFront(item)
 		n.startable++
@@ -123,11 +109,8 @@ func (q *Queue) over(worker string, e *End) {
 func (q *Queue) endNamed(n *notice, worker string, e *End, name, verb, why string) {
 	r := q.run(name)
 	switch verb {
-	case "done":
-		q.store(name, e.Delay, "finished", "", why)
+	case "done", "drop":
 		q.gone(n, name)
-	case "drop":
-		q.drop(n, name, why)
 	case "stop":
 		q.comesBack(n, name, r, 0, e.Token-front)
 	case "retry":
@@ -139,11 +122,6 @@ func (q *Queue) endNamed(n *notice, worker string, e *End, name, verb, why strin
 	case "fail":
 		q.fail(n, worker, e, name, r, why)
 	}
-}
-
-// mayFail reports whether the failed queue can be changed.
-func (q *Queue) mayFail() bool {
-	return q.Failed == nil || q.Failed.isNumber("place") && q.Failed.sound("state", "tasks", "runs", "ready", "aside", "copies")
 }
 
 // fail moves a task to the failed queue; in a failed queue, to aside.
@@ -160,7 +138,7 @@ func (q *Queue) fail(n *notice, worker string, e *End, name string, r Run, why s
 		return
 	}
 	f, record, back := q.Failed, q.record(name), ""
-	place, keep := f.nextPlace(), record.Keep
+	place := f.nextPlace()
 	failed := fmt.Sprintf("r:%s:%d", digestIn(name), place)
 	if !isRaw(name) {
 		if back = name; record.Occurrence {
@@ -176,11 +154,6 @@ func (q *Queue) fail(n *notice, worker string, e *End, name string, r Run, why s
 	if isRaw(failed) {
 		f.Copies.Put(failed, 0)
 	}
-	how := "failed"
-	if kind == "expired" {
-		how = kind
-	}
-	q.store(name, keep, how, reason, "")
 	q.gone(n, name)
 }
 
@@ -190,7 +163,7 @@ func (q *Queue) trim(mostFailed int) (dropped int) {
 	f, sets := q, []*Set{&q.Aside}
 	if q.Failed != nil {
 		f = q.Failed
-		if sets = []*Set{&f.Ready, &f.Aside}; !f.sound("workers") || len(f.Workers) > len(f.Workers.UpTo(q.Now-1)) {
+		if sets = []*Set{&f.Ready, &f.Aside}; len(f.Workers) > len(f.Workers.UpTo(q.Now-1)) {
 			return 0
 		}
 	}

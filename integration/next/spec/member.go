@@ -14,24 +14,21 @@ const (
 )
 
 // Join makes a worker a member. asked is the token before the request was made, round the next of its own numbers.
-func (q *Queue) Join(worker string, lease, asked, round int64) (int, error) {
-	if !q.readable(numbers...) || !q.sound("workers", "suspects", "rounds", "leaving") {
-		return 0, ErrWrong
-	}
+func (q *Queue) Join(worker string, lease, asked, round int64) int {
 	if q.Leaving.Has(worker) {
-		return Waits, nil
+		return Waits
 	}
 	if last, is := q.Rounds.Get(worker); is && number(last) >= round {
-		return Joined, nil // a copy
+		return Joined // a copy
 	}
 	if asked < q.Number("fence") {
-		return Late, nil
+		return Late
 	}
 	q.renew(worker, lease)
 	q.Rounds.Put(worker, text(round))
 	q.set("lease", max(q.Number("lease"), lease))
 	q.set("look", min(q.Number("look"), q.deadline(lease)))
-	return Joined, nil
+	return Joined
 }
 
 func (q *Queue) deadline(lease int64) int64 {
@@ -71,18 +68,11 @@ type Pulse struct {
 // Heartbeat renews a lease.
 func (q *Queue) Heartbeat(worker string, lease int64, judge bool) (Pulse, error) {
 	deadline, is := q.Workers.Score(worker)
-	if !q.sound("workers") {
-		return Pulse{}, ErrWrong
-	} else if !is {
+	if !is {
 		return Pulse{}, ErrEvicted
-	} else if !q.sound("suspects") {
-		return Pulse{}, ErrWrong
 	}
 	q.renew(worker, lease)
 	p := Pulse{Deadline: deadline, Now: q.Now, Held: len(q.working(worker)), Rank: q.Idle.index(worker)}
-	if !q.readable("taken", "lease", "look") {
-		return p, nil
-	}
 	p.More = len(q.Queues) + len(q.Ready) + len(q.Risky) + len(q.Schedule.UpTo(q.Now))
 	if q.paused() {
 		p.More = InPause
@@ -114,12 +104,9 @@ func (q *Queue) Heartbeat(worker string, lease int64, judge bool) (Pulse, error)
 }
 
 // Leave ends a membership, and returns how many tasks it has returned and whether to repeat it.
-func (q *Queue) Leave(worker string, round int64) (returned int, more bool, err error) {
-	if !q.readable(numbers...) || !q.sound("workers", "suspects", "leaving", "rounds") {
-		return 0, false, ErrWrong
-	}
+func (q *Queue) Leave(worker string, round int64) (returned int, more bool) {
 	if last, is := q.Rounds.Get(worker); is && number(last) > round {
-		return 0, false, nil // a late copy
+		return 0, false // a late copy
 	}
 	if !q.Leaving.Has(worker) {
 		q.fence([]string{worker}, 0)
@@ -128,7 +115,7 @@ func (q *Queue) Leave(worker string, round int64) (returned int, more bool, err 
 	if more = q.Leaving.Has(worker); more {
 		q.set("look", q.Now)
 	}
-	return returned, more, nil
+	return returned, more
 }
 
 // A Look is the answer to evict.
@@ -139,10 +126,7 @@ type Look struct {
 }
 
 // Evict evicts a worker or, if that's "", those whose lease has expired.
-func (q *Queue) Evict(target string, judge, grace int64) (l Look, err error) {
-	if !q.readable(numbers...) || !q.sound("workers", "suspects", "leaving", "rounds") {
-		return l, ErrWrong
-	}
+func (q *Queue) Evict(target string, judge, grace int64) (l Look) {
 	mayJudge := q.Now <= judge && judge < q.Now+2*grace
 	lease := q.Number("lease")
 	if lease == 0 {
@@ -176,7 +160,7 @@ func (q *Queue) Evict(target string, judge, grace int64) (l Look, err error) {
 	} else if !more {
 		l.Wait = -1
 	}
-	return l, nil
+	return l
 }
 
 // mendFar mends what a clock that was ahead has written.
@@ -282,21 +266,18 @@ func (q *Queue) giveBackOne(n *notice, attempt Member, evicted bool) bool {
 			q.Crashes.Delete(digest)
 			return false
 		}
-		if !q.sound("queues") {
-			return false
-		}
 		q.Process.Delete(attempt.Name)
 		q.toFront(item)
 		q.crashed(digest, evicted)
 		return true
 	}
 	r := q.run(item)
-	if !q.sound(namedKinds...) || r.Attempt != attempt.Name {
+	if r.Attempt != attempt.Name {
 		return false
 	}
 	q.Process.Delete(attempt.Name)
 	if q.canceled(attempt.Score, digestIn(item)) {
-		q.drop(n, item, "canceled")
+		q.gone(n, item)
 		return false
 	}
 	if isRaw(item) {
@@ -310,7 +291,7 @@ func (q *Queue) giveBackOne(n *notice, attempt Member, evicted bool) bool {
 
 // crashed counts that a worker died holding a raw task.
 func (q *Queue) crashed(digest string, evicted bool) {
-	if evicted && digest != "" && q.sound("crashes") {
+	if evicted {
 		q.Crashes.Put(digest, text(q.crashes(digest)+1))
 	}
 }
@@ -321,16 +302,12 @@ func (q *Queue) toFront(payload string) {
 }
 
 // Pause keeps tasks from starting; "" ends that.
-func (q *Queue) Pause(who string) (int, error) {
-	if !q.readable(numbers...) {
-		return 0, ErrWrong
-	}
+func (q *Queue) Pause(who string) {
 	if q.State.Delete("paused"); who != "" {
 		q.State.Put("paused", fmt.Sprintf("%d:%s", q.Now, who))
-		return 1, nil
+		return
 	}
 	q.tellAll()
-	return 1, nil
 }
 
 // tellAll wakes idle workers for all that waits, once nothing keeps it from starting.

@@ -2,7 +2,8 @@
 // docs/next/protocol.md: join, start, finish, heartbeat, leave, evict, cancel, stop and remove. It works on a model of
 // a queue's keys. A test compares it with the scripts, and integration/next/search runs it in every order of events.
 //
-// It leaves out what loses nothing: events, ages, the limits of bytes, how occurrences ended, and what is published.
+// It leaves out what loses no task: events, results, ages, keys of the wrong type, the limits of bytes, how occurrences
+// ended, and what is published.
 package spec
 
 import (
@@ -28,11 +29,9 @@ type Queue struct {
 	Working                               Table[Set]
 	Workers, Suspects, Leaving, Idle      Set
 	Rounds, State, Crashes                Hash
-	Canceled, Result                      Hash // by digest, and by name
+	Canceled                              Hash // by digest
 	Recurring                             Set
 	Recurrence                            Hash
-
-	Wrong Hash // kinds of keys that have another type
 }
 
 // A List is a list in Redis.
@@ -50,9 +49,7 @@ var Scripts = &Limits{Return: 100, Copies: 100, Stop: 1000}
 
 // The refusals that lose nothing.
 var (
-	ErrWrong   = errors.New("WRONGTYPE")
 	ErrEvicted = errors.New("EVICTED")
-	ErrTooMany = errors.New("TOOMANY")
 	ErrLost    = errors.New("LOST")
 )
 
@@ -72,31 +69,6 @@ func (q *Queue) Kinds() map[string]any {
 	}
 }
 
-// sound reports whether keys have their types.
-func (q *Queue) sound(kinds ...string) bool {
-	for _, kind := range kinds {
-		if q.Wrong.Has(kind) {
-			return false
-		}
-	}
-	return true
-}
-
-// namedKinds are the keys that the end of a named task may change.
-var namedKinds = []string{"tasks", "ready", "schedule", "next", "runs", "copies", "crashes", "recurring", "recurrence"}
-
-var numbers = []string{"token", "place", "taken", "fence", "lease", "look", "claimed"}
-
-// readable reports whether the state is a hash, and these fields are numbers.
-func (q *Queue) readable(fields ...string) bool {
-	return q.sound("state") && !slices.ContainsFunc(fields, func(field string) bool { return !q.isNumber(field) })
-}
-
-func (q *Queue) isNumber(field string) bool {
-	v, is := q.State.Get(field)
-	return !is || text(number(v)) == v
-}
-
 // Number returns a number of the state.
 func (q *Queue) Number(field string) int64 {
 	v, _ := q.State.Get(field)
@@ -113,7 +85,7 @@ func (q *Queue) add(field string, n int64) int64 {
 
 func (q *Queue) paused() bool { return q.State.Has("paused") }
 
-func (q *Queue) returning() bool { return len(q.Leaving) > 0 || q.Wrong.Has("leaving") }
+func (q *Queue) returning() bool { return len(q.Leaving) > 0 }
 
 func (q *Queue) nextPlace() int64 { return q.add("place", 1) }
 
@@ -236,8 +208,6 @@ func (q *Queue) Lines() (lines []string) {
 	add("process", q.Process)
 	add("working", q.Working)
 	add("canceled", q.Canceled)
-	add("result", q.Result)
-	add("wrong", q.Wrong)
 	slices.Sort(lines)
 	if q.Failed != nil {
 		for _, l := range q.Failed.Lines() {

@@ -42,19 +42,8 @@ type Started struct {
 // Start takes tasks.
 func (q *Queue) Start(r Start) (Started, error) {
 	last, is := q.Rounds.Get(r.Worker)
-	if !q.sound("rounds") {
-		return Started{}, ErrWrong
-	} else if !is {
+	if !is {
 		return Started{}, ErrEvicted
-	}
-	moreThanList := len(q.Ready)+len(q.Schedule)+len(q.Risky)+len(q.Leaving)+len(q.Crashes) > 0 ||
-		!q.sound("ready", "schedule", "risky", "leaving", "crashes")
-	if !q.readable("token", "place", "taken", "claimed") || !q.sound("suspects", "working:"+r.Worker) ||
-		moreThanList && !q.sound("tasks", "ready", "schedule", "risky", "runs", "copies", "crashes", "recurring", "recurrence") {
-		return Started{}, ErrWrong
-	} else if !q.sound("workers") {
-		q.Suspects.Remove(r.Worker) // nobody can be evicted anyway
-		return Started{}, ErrWrong
 	}
 	q.renew(r.Worker, r.Lease)
 	a := Started{First: q.Number("token") + 1, Before: number(last), Due: -1, Now: q.Now}
@@ -77,7 +66,7 @@ func (q *Queue) Start(r Start) (Started, error) {
 		a.More = InReturn
 	}
 	idle := r.Idle && len(a.Tasks) < r.Wanted-r.Ahead && a.More <= 0
-	if idle && q.sound("idle") {
+	if idle {
 		q.Idle.Put(r.Worker, q.Now)
 	}
 	if starts {
