@@ -197,6 +197,11 @@ func (s *state) checkReceipts() string {
 // checkCancel: once a cancel has returned, only what was added since it began waits, or runs without having to stop.
 func (s *state) checkCancel() string {
 	c := s.cancel
+	for _, e := range s.q.Working {
+		if len(e.Value) > 0 && c.phase >= 2 && -e.Value[0].Score > c.token {
+			return fmt.Sprintf("cancels: %v must stop, and the cancel covers those up to %d", e.Value[0], c.token)
+		}
+	}
 	if c.phase != 3 {
 		return ""
 	}

@@ -52,7 +52,7 @@ func explore(sc *scope, limit int) (f finding) {
 			way := int32(0)
 			sc.next(&layer[i], func(what string, to state) {
 				f.moves++
-				if way++; f.wrong != "" || !isNew(&to) {
+				if way++; f.wrong != "" || to.wrong == "" && !isNew(&to) {
 					return
 				}
 				visits = append(visits, visit{number, way})

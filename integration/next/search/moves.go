@@ -243,7 +243,11 @@ func (sc *scope) membership(from *state, w int, try func(bool, string, func(s *s
 		p.phase = leaving
 	})
 	leaves := func(s *state) (more bool) {
+		later := s.q.Workers.Has(id) && s.peers[w].phase == member && s.peers[w].number > number
 		s.do(fmt.Sprint("leave worker=", id, " round=", number), returnable(&s.q), func() { _, more = s.q.Leave(id, number) })
+		if later && !s.q.Workers.Has(id) {
+			s.wrong = "alive: a late leave ends a later membership of " + id
+		}
 		return more
 	}
 	left := func(s *state, p *peer) {

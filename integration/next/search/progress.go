@@ -113,7 +113,7 @@ const longAgo = 1 << 30
 // calls from one that fences workers to the last that returns their tasks.
 func (s *state) noteReturned(back spec.Set, returning, finish bool) {
 	for _, m := range s.back {
-		if s.back.Remove(m.Name); slices.Contains(s.q.Queues, m.Name) && (finish && len(back) > 0 || !returning && len(s.q.Leaving) > 0) {
+		if s.back.Remove(m.Name); slices.Contains(s.q.Queues, m.Name) && len(back) > 0 && (finish || !returning) {
 			s.back.Put(m.Name, longAgo)
 		} else if slices.Contains(s.q.Queues, m.Name) || s.q.Ready.Has(m.Name) {
 			s.back.Put(m.Name, m.Score)

@@ -9,7 +9,7 @@ var (
 
 var scopes = []scope{
 	{name: "rounds of raw tasks", workers: 1, members: 1, tasks: []task{{"", "x"}, {"", "y"}}, first: 2, verbs: []string{"done", "stop", "retry"},
-		wanted: []int{1, 2}, budget: budget{Rounds: 3, Lost: 1, Late: 1}},
+		wanted: []int{1, 2}, budget: budget{Rounds: 3, Lost: 1, Late: 1, Leaves: 1}},
 	{name: "rounds of named tasks", workers: 1, members: 1, tasks: []task{{"k:a", "A"}, {"k:b", "B"}}, first: 2, verbs: []string{"done", "later", "fail"},
 		wanted: []int{1, 2}, budget: budget{Rounds: 3, Lost: 1, Late: 1}},
 	{name: "a worker that dies while its calls are late", workers: 2, members: 2, tasks: mixed, first: 2, verbs: []string{"done", "stop"},

@@ -44,9 +44,6 @@ type Limits struct {
 	Stop   int // attempts of a stop
 }
 
-// Scripts are the limits of the scripts.
-var Scripts = &Limits{Return: 100, Copies: 100, Stop: 1000}
-
 // The refusals that lose nothing.
 var (
 	ErrEvicted = errors.New("EVICTED")
