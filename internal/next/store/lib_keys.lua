@@ -22,10 +22,7 @@ local now = time[1] * 1000 + math.floor(time[2] / 1000)
 -- type, or a number isn't one.
 local state = {}
 local function read_state(...)
-  local fields = { ... }
-  if #fields == 0 then
-    fields = { 'token', 'place', 'taken', 'fence', 'lease', 'look', 'claimed' }
-  end
+  local fields = ... and { ... } or { 'token', 'place', 'taken', 'fence', 'lease', 'look', 'claimed' }
   local values = redis.pcall('HMGET', q.state, 'paused', unpack(fields))
   if values.err then
     return values

@@ -4,10 +4,8 @@
 -- Fails if one of these keys has the wrong type. A script calls it before its first write. Then size has how much
 -- each holds.
 local size = {}
-local SIZE = {
-  queues = 'LLEN', tasks = 'HLEN', next = 'HLEN', runs = 'HLEN', rounds = 'HLEN', state = 'HLEN', crashes = 'HLEN',
-  recurrence = 'HLEN', -- the others are sorted sets
-}
+local SIZE = { queues = 'LLEN', tasks = 'HLEN', next = 'HLEN', runs = 'HLEN', rounds = 'HLEN', state = 'HLEN',
+  crashes = 'HLEN', recurrence = 'HLEN' } -- the others are sorted sets
 local function check_types(...)
   for _, kind in ipairs({ ... }) do
     size[kind] = redis.call(SIZE[kind] or 'ZCARD', q[kind])
