@@ -320,9 +320,12 @@ func TestDeleteRecurring(t *testing.T) {
 	eventually(t, "a running peer has it", func() bool { return len(scheduled(t, other)) == 1 })
 	stop()
 	is.NoErr(other.Delete(t.Context()))
+	asserted := func() bool { return recurring(t, other)["x"].Asserted }
 	listed := func() int { return sure(length(another.Queues(t.Context())))(t) }
-	is.Equal(listed(), 1)
-	eventually(t, "no peer has it anymore", func() bool { return !recurring(t, other)["x"].Asserted })
+	if n := listed(); asserted() { // on a slow machine, it may have ended before the Delete
+		is.Equal(n, 1)
+	}
+	eventually(t, "no peer has it anymore", func() bool { return !asserted() })
 	is.NoErr(other.Delete(t.Context()))
 	is.Equal(listed(), 0)
 	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix), []string{prefix + ":protocol"}) // not a key of the queue
