@@ -57,8 +57,8 @@ test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a 
 # More fault injection than in "make test". Each suite prints its seed and the command that repeats
 # it. The suites run without the race detector, which would take up half of the time. The first two
 # only need processors, so they run in parallel.
-LONGER = '^(TestRandom|TestNumbers|TestRepairDamage|TestGuessers)$$' # tests that find more with time
-SURVIVE = "search ./spec" failpoints "engines -v -engines.rounds $(ROUNDS)" "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s" "simulation -sim.hours $(SIM) -sim.first 1"
+LONGER = '^(TestRandom|TestNumbers|TestGuessers)$$' # tests that find more with time
+SURVIVE = scripts search failpoints "engines -v -engines.rounds $(ROUNDS)" "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s" "simulation -sim.hours $(SIM) -sim.first 1"
 FUZZ ?= 30s
 ROUNDS ?= 4
 SIM ?= 10
@@ -87,7 +87,7 @@ soak: ## run all fault injection for as long as you like: make soak SOAK=6h HOUR
 	(cd integration && go test ./failpoints -race -timeout 30m) || failed=1; \
 	(cd integration && go test ./recurring -v -recurring.schedules 1000 -recurring.kills 500 -recurring.lease 3s -timeout 60m) || failed=1; \
 	(cd integration && go test ./simulation -run TestSimulation -sim.hours $(HOURS) -timeout 0) || failed=1; \
-	(cd integration && go test ./spec -run TestRandom -sequences 20000 -timeout 0) || failed=1; \
+	(cd integration && go test ./scripts -run TestRandom -sequences 20000 -timeout 0) || failed=1; \
 	(cd integration && go test ./engines -v -run 'TestKills|TestOutages|TestPowerFailures|TestFaults' -engines.rounds $(FAULTS) -timeout 0) || failed=1; \
 	WORQR_TEST_CHAOS=$(SOAK) go test -run 'TestCheckBusyFleet|TestLargestTask' -timeout 0 ./integration/api || failed=1; \
 	go test -run '^TestRandom$$' -random.seeds 2000 -timeout 0 ./integration/api || failed=1; \

@@ -124,7 +124,7 @@ func TestDocsNames(t *testing.T) {
 	}
 	for _, key := range keys.Table {
 		if !regexp.MustCompile("\n\\| `worqr:" + key.Kind + "\\b").MatchString(protocol) {
-			t.Errorf("docs/protocol.md has no row on the key %s", key.Name)
+			t.Errorf("docs/protocol.md has no row on the key %s", key.Kind)
 		}
 	}
 	channels := regexp.MustCompile(`Kind\w+\s+Kind = "(\w+)"`).FindAllStringSubmatch(contents(t, "internal/keys/keys.go"), -1)
@@ -254,7 +254,7 @@ func TestDocsExamples(t *testing.T) {
 	is := parallel(t)
 	want := map[string]string{
 		"minimal": `sending to ann@example.com`, // then it serves until it's killed
-		"cancel":  "the handler's context has ended: worqr: the task was canceled\nremoved 0, stopped 1, finished 0\n",
+		"cancel":  "the handler's context has ended: worqr: the task was canceled\nremoved: 0\n",
 		"verbs":   "stop cat\nfinish cat\nfinish dog\nwait: 0\n",
 		"events":  "tasks enqueued: 1\na hat: shipped\n",
 		"retry": "attempt 1\nattempt 2\nattempt 3\nfailed after 2 retries: to bob, no such mailbox\n" +

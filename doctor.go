@@ -112,11 +112,11 @@ func (by Query) LogValue() slog.Value { return slog.GroupValue(slog.Int("bytes",
 
 // Explain reports where the copies of a task are, who holds them, and why they don't run.
 //
-//   - By payload, it finds up to ten copies of each kind, among the first 100,000 tasks of the list. It
-//     finds tasks from Add without Key or Unique only while they run.
+//   - By payload, it finds what Cancel would: up to ten copies of each kind, among the first 100,000
+//     tasks of the list. Tasks of Add, except unique ones, are known by their keys.
 //   - By key, it also searches the newest 1,000 failed tasks.
 //   - By header, it finds up to ten tasks; TaskCopy.Key tells them apart. It searches 10,000 each of
-//     added, scheduled and running tasks, and the newest 1,000 failed ones.
+//     named and running tasks, and the newest 1,000 failed ones.
 func (q *Queue) Explain(ctx context.Context, by Query) (*inspect.Explanation, error) {
 	e, err := q.explain(ctx, by)
 	return e, q.wrap("explain", err)
@@ -139,7 +139,7 @@ func (q *Queue) explain(ctx context.Context, by Query) (*inspect.Explanation, er
 	case by.Header != "":
 		return q.explainHeader(ctx, by.Header, by.Value)
 	case by.Key != "":
-		return q.question(store.EntryOf(by.Key), nil).Explain(ctx)
+		return q.question(store.NameOf(by.Key), nil).Explain(ctx)
 	}
 	return q.question("", slices.Clone(by.Payload)).Explain(ctx)
 }
@@ -158,10 +158,10 @@ func (q *Queue) explainHeader(ctx context.Context, name, value string) (*inspect
 		e.NotSearched += max(waits-doctor.WalkDepth, 0)
 	}
 	if len(found) == 0 {
-		found = append(found, store.EntryOf("")) // so that the queue itself is described, too
+		found = append(found, store.NameOf("")) // so that the queue itself is described, too
 	}
-	for _, entry := range found {
-		of, err := q.question(entry, nil).Explain(ctx)
+	for _, task := range found {
+		of, err := q.question(task, nil).Explain(ctx)
 		if err != nil {
 			return nil, err
 		}
@@ -170,8 +170,8 @@ func (q *Queue) explainHeader(ctx context.Context, name, value string) (*inspect
 	return e, nil
 }
 
-func (q *Queue) question(entry string, payload []byte) doctor.Question {
-	return doctor.Question{Runner: q.peer.reads, Space: q.peer.space, Queue: q.name, Prefix: q.peer.prefix(), Entry: entry, Payload: payload, Beat: q.peer.opts.beat()}
+func (q *Queue) question(task string, payload []byte) doctor.Question {
+	return doctor.Question{Runner: q.peer.reads, Space: q.peer.space, Queue: q.name, Prefix: q.peer.prefix(), Name: task, Payload: payload, Beat: q.peer.opts.beat()}
 }
 
 func (p *Peer) prefix() string { return cmp.Or(p.opts.Prefix, store.DefaultPrefix) }

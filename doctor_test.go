@@ -10,83 +10,10 @@ import (
 	"testing"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
-
-// damage is planted under the prefix p, next to a queue that worker w1 serves.
-type damage struct {
-	name     string
-	plant    []string
-	kind     inspect.FindingKind
-	severity inspect.Severity
-	heals    bool     // Repair repairs it
-	alone    bool     // no worker serves the queue
-	tasks    []string // in the queue afterwards, sorted
-	also     []inspect.FindingKind
-}
-
-var (
-	a, b, k = canary + "a", canary + "b", "k:" + canary + "k"
-
-	waitsK  = "HSET p:keyed:{q}:" + k + " payload " + a + " due " + far + " retries 0 crashes 0"
-	planK   = "ZADD p:schedule:{q} " + far + " " + k
-	holdsK  = "ZADD p:contents:{q} 0 " + sha(a) + ":" + k
-	runsK   = "HSET p:keyed:{q}:" + k + " process p1 tried 0 died 0"
-	heldP   = "ZADD p:working:{q}:w1 1 p1"
-	holdsW1 = "ZADD p:holders:{q} 0 w1"
-	holdsW9 = "ZADD p:holders:{q} 0 w9"
-	listP   = "LPUSH p:process:{q}:p1 " + a
-	tokens  = "SET p:token:{q} 5"
-	recursK = "HSET p:recurrence:{q}:" + k + " print 1:1a since 1 passed 1 late 0 more 1 times 2"
-	marksP  = "HSET p:entries:{q} p1 " + k
-)
-
-var damages = []damage{
-	{name: "orphan", plant: []string{tokens, listP, "LPUSH p:queues:{q} " + b}, kind: "orphan", severity: inspect.SeverityError, heals: true, tasks: []string{a, b}},
-	{name: "orphan in the failed queue", plant: []string{"LPUSH p:failed:process:{q}:p1 " + a}, kind: "orphan", severity: inspect.SeverityError, heals: true},
-	{name: "twice", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:working:{q}:w9 2 p1", holdsW9, "ZADD p:suspects:{q} -1 w9"}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "lost", plant: []string{tokens, heldP, holdsW1}, kind: "no-payload", severity: inspect.SeverityError},
-	{name: "stray", plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9}, kind: "orphan", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
-	{name: "not planned", plant: []string{waitsK, holdsK}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "planned, and not there", plant: []string{planK}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "in contents, and not there", plant: []string{holdsK}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "blocked by nothing", plant: []string{tokens, waitsK, holdsK, runsK, marksP}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "runs without its entry", plant: []string{tokens, listP, heldP, holdsW1, marksP}, kind: "inconsistent", severity: inspect.SeverityError, tasks: []string{a}},
-	{name: "runs without a mark", plant: []string{tokens, listP, heldP, holdsW1, runsK}, kind: "inconsistent", severity: inspect.SeverityError, tasks: []string{a}},
-	{name: "cancel in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + sha(a)}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "cancel of a key in the log though nothing runs", plant: []string{"ZADD p:canceled:{q} 1 " + k}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "of a fleet whose prefix is a part of ours and :worker", plant: []string{"SET p:worker:queues:{q} x", "SADD p:worker:worker:w1 x", "SET p:worker:keyed:{q}:k:x x"}},
-	{name: "cancel with a token to come", plant: []string{tokens, listP, heldP, holdsW1, "ZADD p:canceled:{q} 9 " + sha(b)}, kind: "inconsistent", severity: inspect.SeverityError, tasks: []string{a}},
-	{name: "holds something and is not known to", plant: []string{tokens, listP, heldP}, kind: "inconsistent", severity: inspect.SeverityError, tasks: []string{a}},
-	{name: "holds nothing and is known to", plant: []string{tokens, holdsW9}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "recurs without a record", plant: []string{"ZADD p:recurring:{q} 1 " + k}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "recurs forever", plant: []string{"ZADD p:recurring:{q} 9e15 " + k, recursK}, kind: "recurring", severity: inspect.SeverityError, heals: true},
-	{name: "recurs, and is not known to", plant: []string{recursK}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "recurs at no times", plant: []string{"ZADD p:recurring:{q} 1 " + k, recursK, "HDEL p:recurrence:{q}:" + k + " times print"}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "idle", plant: []string{"ZADD p:idle:{q} 1 w9"}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "suspect", plant: []string{"ZADD p:suspects:{q} 1 w9"}, kind: "inconsistent", severity: inspect.SeverityError},
-	{name: "token behind", plant: []string{"ZADD p:working:{q}:w1 9 p1", holdsW1, listP, tokens}, kind: "token", severity: inspect.SeverityError, heals: true, tasks: []string{a}},
-	{name: "token that is none", plant: []string{"SET p:token:{q} x"}, kind: "token", severity: inspect.SeverityError},
-	{name: "the list is a string", plant: []string{"SET p:queues:{q} x"}, kind: "wrong-type", severity: inspect.SeverityError},
-	{name: "schedule is a list", plant: []string{"LPUSH p:schedule:{q} x"}, kind: "wrong-type", severity: inspect.SeverityError},
-	{name: "workers of the failed queue is a list", plant: []string{"LPUSH p:failed:workers:{q} x"}, kind: "wrong-type", severity: inspect.SeverityError},
-	{name: "suspects is a list", plant: []string{"LPUSH p:suspects:{q} x"}, kind: "wrong-type", severity: inspect.SeverityError},
-	{name: "an entry is a string", plant: []string{"SET p:keyed:{q}:" + k + " x"}, kind: "wrong-type", severity: inspect.SeverityError},
-	{name: "a registration is a string", plant: []string{"SET p:worker:w9 x"}, kind: "wrong-type", severity: inspect.SeverityError},
-	{name: "unknown", plant: []string{"SET p:jobs:{q} x"}, kind: "unknown-key", severity: inspect.SeverityNotice},
-	{name: "of another fleet", plant: []string{"SET p:x:queues:{q} x"}},
-	{name: "dead", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:workers:{q} 1 w9", "SADD p:registry q"}, kind: "expired-worker", severity: inspect.SeverityWarning, heals: true,
-		tasks: []string{a}, also: []inspect.FindingKind{"no-worker"}},
-	{name: "unfinished", alone: true, plant: []string{tokens, listP, "ZADD p:working:{q}:w9 1 p1", holdsW9, "ZADD p:suspects:{q} 0 w9", "SADD p:registry q"}, kind: "expired-worker", severity: inspect.SeverityWarning, heals: true,
-		tasks: []string{a}, also: []inspect.FindingKind{"no-worker"}},
-	{name: "unserved", alone: true, plant: []string{"LPUSH p:queues:{q} " + a, "SADD p:registry q"}, kind: "no-worker", severity: inspect.SeverityWarning, tasks: []string{a}},
-	{name: "failed tasks may stay", alone: true, plant: []string{"SADD p:registry q",
-		"HSET p:failed:keyed:{q}:" + k + " payload " + a + " due 1 retries 0 crashes 0 kind failed reason r", "ZADD p:failed:schedule:{q} 1 " + k, "ZADD p:failed:contents:{q} 0 " + sha(a) + ":" + k}},
-}
 
 // A queue that is listed, or has keys, is never reported as unknown.
 func TestExplainKnownQueue(t *testing.T) {
@@ -112,119 +39,11 @@ func TestExplainKnownQueue(t *testing.T) {
 	is.True(!unknown())
 	is.True(sure(q.RemoveKey(t.Context(), "key"))(t))
 	is.True(!unknown())
-	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry")
+	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry", prefix+":state:{q}")
 	is.True(unknown())
 	sure(looker.Queue("q").Add(t.Context(), worqr.TaskSpec{Payload: []byte("c")}))(t)
 	redistest.Do(t, redistest.Conn(t), "DEL", prefix+":registry") // a producer may lack the permission to list it
 	is.True(!unknown())
-}
-
-// If no worker serves a queue, the finding names a key that has tasks.
-func TestUnservedKey(t *testing.T) {
-	t.Parallel()
-	for kind, enqueue := range map[string]func(ctx context.Context, q *worqr.Queue) error{
-		"queues": func(ctx context.Context, q *worqr.Queue) error { return q.Enqueue(ctx, []byte("a")) },
-		"added": func(ctx context.Context, q *worqr.Queue) error {
-			_, err := q.Add(ctx, worqr.TaskSpec{Payload: []byte("a")})
-			return err
-		},
-		"schedule": func(ctx context.Context, q *worqr.Queue) error {
-			return failure(q.Add(ctx, worqr.TaskSpec{Key: "key", Payload: []byte("a")}))
-		},
-	} {
-		t.Run(kind, func(t *testing.T) {
-			is := parallel(t)
-			prefix := redistest.Prefix(t)
-			p := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-			is.NoErr(enqueue(t.Context(), p.Queue("q")))
-			for _, f := range sure(p.Check(t.Context(), nil))(t).Findings {
-				if f.Kind == "no-worker" {
-					is.Equal(f.Key, prefix+":"+kind+":{q}")
-					return
-				}
-			}
-			t.Error("it isn't found")
-		})
-	}
-}
-
-// Check finds all damage and changes nothing. Repair repairs what it can, and Check then finds
-// nothing. No task is lost, and no secret is shown.
-func TestCheckDamages(t *testing.T) {
-	t.Parallel()
-	for _, d := range damages {
-		t.Run(d.name, func(t *testing.T) {
-			is := parallel(t)
-			prefix := redistest.Prefix(t)
-			doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-			q, conn := doctor.Queue("q"), redistest.Conn(t)
-			plant := d.plant
-			if !d.alone {
-				plant = append(slices.Clone(member), plant...)
-			}
-			for _, line := range plant {
-				words := strings.Fields(line)
-				args := []any{prefix + strings.TrimPrefix(words[1], "p")}
-				for _, w := range words[2:] {
-					args = append(args, w)
-				}
-				redistest.Do(t, conn, words[0], args...)
-			}
-			look := func(do func(context.Context, *inspect.CheckOptions) (*inspect.CheckReport, error)) (found []inspect.Finding) {
-				report := sure(do(t.Context(), nil))(t)
-				if strings.Contains(report.String(), canary) {
-					t.Errorf("the report tells what is secret:\n%s", report)
-				}
-				return ills(report)
-			}
-			before := dump(t, conn, prefix)
-			for range 2 {
-				found := look(doctor.Check)
-				if d.kind == "" {
-					is.Equal(len(found), 0)
-					continue
-				}
-				if len(found) != 1 {
-					t.Fatalf("found %v, want one %s", found, d.kind)
-				}
-				f := found[0]
-				is.Equal(f.Kind, d.kind)
-				is.Equal(f.Severity, d.severity)
-				is.True(!f.Repaired)
-				is.True(strings.HasPrefix(f.Key, prefix+":")) // a key in Redis
-			}
-			is.Equal(dump(t, conn, prefix), before) // Check changes nothing
-			if d.kind == "" {
-				return
-			}
-			found := slices.DeleteFunc(look(doctor.Repair), func(f inspect.Finding) bool { return slices.Contains(d.also, f.Kind) })
-			is.Equal(len(found), 1)
-			is.Equal(found[0].Repaired, d.heals)
-			if d.heals {
-				left := slices.DeleteFunc(look(doctor.Check), func(f inspect.Finding) bool { return slices.Contains(d.also, f.Kind) })
-				is.Equal(len(left), 0)
-				left = slices.DeleteFunc(look(doctor.Repair), func(f inspect.Finding) bool { return slices.Contains(d.also, f.Kind) })
-				is.Equal(len(left), 0)
-			}
-			if d.tasks != nil {
-				all := waiting(t, q)
-				for r := range each(t, q.Running(t.Context())) {
-					all = append(all, string(r.Payload))
-				}
-				is.Equal(slices.Sorted(slices.Values(all)), d.tasks)
-			}
-		})
-	}
-}
-
-// dump returns the keyspace, byte for byte.
-func dump(t testing.TB, conn redis.Conn, prefix string) (all []string) {
-	t.Helper()
-	for _, key := range redistest.Keys(t, conn, prefix) {
-		value := sure(redis.String(conn.Do("DUMP", key)))(t)
-		all = append(all, key+" "+value)
-	}
-	return all
 }
 
 // After Redis has stalled, all leases have expired, but no worker is dead.
@@ -343,15 +162,15 @@ func TestExplain(t *testing.T) {
 	e := explain()
 	is.True(e.NoSuchQueue)
 	is.True(strings.Contains(e.String(), fmt.Sprintf("No queue \"q\" exists under the prefix %q", prefix)))
-	add(t, looker, worqr.TaskSpec{Key: "key", Payload: payload, At: time.Now().Add(time.Hour)})
+	add(t, looker, worqr.TaskSpec{Unique: true, Payload: payload, At: time.Now().Add(time.Hour)})
 	e = explain("scheduled not-due no-worker")
 	is.True(!e.NoSuchQueue)
 	is.True(strings.Contains(e.String(), "No worker serves this queue"))
 	is.NoErr(looker.Pause(t.Context()))
 	explain("scheduled not-due paused")
 	is.NoErr(looker.Resume(t.Context()))
-	sure(looker.RemoveKey(t.Context(), "key"))(t)
-	e = explain() // none of its keys exists anymore; only its name is listed
+	sure(looker.Cancel(t.Context(), payload))(t)
+	e = explain()
 	is.True(!e.NoSuchQueue)
 	is.True(strings.Contains(e.String(), "No copy"))
 	enqueue(t, looker, "first", canary)
@@ -415,7 +234,7 @@ func TestExplainSuspect(t *testing.T) {
 	var e *inspect.Explanation
 	eventually(t, "the other one is passed over", func() bool {
 		e = sure(other.Queue("q").Explain(t.Context(), worqr.Query{Payload: []byte("b")}))(t)
-		return slices.Equal(told(e), []string{"scheduled suspect"})
+		return slices.Equal(told(e), []string{"waiting suspect"})
 	})
 	is.Equal(e.Copies[0].Crashes, 1)
 	is.True(strings.Contains(e.String(), "1 worker died holding it"))
@@ -440,14 +259,14 @@ func TestExplainByKey(t *testing.T) {
 	explain()
 	sure(q.Add(t.Context(), worqr.TaskSpec{Key: "other", Payload: []byte("x"), At: time.Now().Add(-time.Minute)}))(t)
 	sure(q.Add(t.Context(), worqr.TaskSpec{Key: canary, Payload: []byte(canary)}))(t)
-	is.Equal(explain("scheduled busy behind").Copies[0].Before, 1)
+	is.Equal(explain("waiting busy behind").Copies[0].Before, 1)
 	tasks := sure(q.StartTasks(t.Context(), 2))(t)
 	is.Equal(explain("running").Copies[0].AttemptID, tasks[1].AttemptID)
 	sure(q.Add(t.Context(), worqr.TaskSpec{Key: canary, Payload: []byte(canary)}))(t)
-	explain("blocked blocked", "running")
-	is.Equal(told(sure(q.Explain(t.Context(), worqr.Query{Payload: []byte(canary)}))(t)), []string{"blocked blocked", "running"})
+	explain("running", "blocked blocked")
+	is.Equal(told(sure(q.Explain(t.Context(), worqr.Query{Payload: []byte(canary)}))(t)), nil) // it's known by its key
 	is.NoErr(tasks[1].Fail(t.Context(), errors.New("a reason")))
-	explain("scheduled busy", "failed failed")
+	explain("waiting busy", "failed failed")
 	for name, bad := range map[string]worqr.Query{
 		"nothing": {}, "value": {Value: "x"}, "two": {Payload: []byte{}, Key: "x"}, "others": {Key: "x", Header: "x"}, "value of a key": {Key: "x", Value: "x"},
 	} {
@@ -475,8 +294,8 @@ func TestExplainMany(t *testing.T) {
 	is.Equal(e.NotSearched, 20_002)
 	is.True(strings.Contains(e.String(), "20002"))
 	for i := range 30 {
-		sure(q.Add(t.Context(), worqr.TaskSpec{Key: fmt.Sprint(i), Payload: []byte("b")}))(t)
+		sure(q.Add(t.Context(), worqr.TaskSpec{Key: fmt.Sprint(i), Headers: map[string]string{"of": "b"}}))(t)
 	}
-	e = sure(q.Explain(context.Background(), worqr.Query{Payload: []byte("b")}))(t)
+	e = sure(q.Explain(context.Background(), worqr.Query{Header: "of", Value: "b"}))(t)
 	is.Equal(len(e.Copies), 10)
 }

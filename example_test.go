@@ -157,13 +157,13 @@ func ExampleQueue_Add_key() {
 	value(indexes.Add(ctx, worqr.TaskSpec{Key: "manual", Payload: []byte("page 1")})) // now
 	later := worqr.TaskSpec{Key: "manual", Payload: []byte("page 2"), At: time.Now().Add(time.Hour), Reschedule: worqr.RescheduleIfEarlier}
 	value(indexes.Add(ctx, later)) // another payload, the same time
-	for t, err := range indexes.Scheduled(ctx) {
+	for t, err := range indexes.Named(ctx) {
 		noError(err)
-		fmt.Printf("%s: %s, due: %t\n", t.Key, t.Payload, t.DueAt.Before(time.Now().Add(time.Minute)))
+		fmt.Printf("%s: %s, %s\n", t.Key, t.Payload, t.State)
 	}
-	fmt.Println("waiting:", value(indexes.Stats(ctx)).Scheduled)
+	fmt.Println("waiting:", value(indexes.Stats(ctx)).Waiting)
 	// Output:
-	// manual: page 2, due: true
+	// manual: page 2, ready
 	// waiting: 1
 }
 
@@ -206,10 +206,14 @@ func ExampleQueue_Add() {
 		noError(err)
 		fmt.Printf("%s\n", payload)
 	}
+	for task, err := range emails.Named(ctx) {
+		noError(err)
+		fmt.Printf("%s: %s\n", task.State, task.Payload)
+	}
 	fmt.Println("removed:", value(emails.RemoveKey(ctx, key)))
 	// Output:
 	// hello
-	// remember
+	// scheduled: remember
 	// removed: true
 }
 
@@ -279,11 +283,11 @@ func ExampleQueue_Cancel() {
 	<-running
 	report := value(reports.Cancel(ctx, []byte("november")))
 	noError(report.Wait(ctx))
-	fmt.Printf("removed %d, stopped %d, finished %d\n", report.Removed, report.Stopped, report.Finished)
+	fmt.Println("removed:", report.Removed)
 	noError(worker.Shutdown(ctx))
 	// Output:
 	// worqr: the task was canceled
-	// removed 1, stopped 1, finished 0
+	// removed: 1
 }
 
 // Without Run, take tasks one by one.
@@ -461,7 +465,7 @@ func ExampleQueue_Explain() {
 	noError(photos.Pause(ctx))
 	fmt.Println(value(photos.Explain(ctx, worqr.Query{Payload: []byte("cat")})))
 	// Output:
-	// No copy of the task is on "photos": it was never enqueued, or it's done, canceled or deleted. Tasks from Add without Key or Unique are found by their key or a header.
+	// No copy of the task is on "photos": it was never enqueued, or it's done, canceled or deleted. Tasks with a key are found by that, or by a header.
 	// Waiting on "photos". The queue is paused; resume it. 1 task starts before it.
 }
 

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"net/url"
 	"strings"
 	"time"
 
@@ -16,13 +17,30 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-func failure(g *store.FailedTask) *inspect.FailedTask {
-	c := store.CardOf(g.From, g.Card)
-	return &inspect.FailedTask{
-		ID: store.KeyOf(g.Entry), Payload: g.Payload, Key: store.KeyOf(g.From),
-		Kind: g.Kind, Error: g.Reason, Retries: g.Retries, Crashes: g.Crashes,
-		WorkerID: g.Worker, FailedAt: store.Moment(g.At), Headers: c.Headers, EnqueuedAt: store.Moment(c.Since), DueAt: store.Moment(g.Due),
+// failure describes a failed task with a name in the failed queue. If f is nil, another program has written it.
+func failure(name string, r *store.Record, f *store.Failure) *inspect.FailedTask {
+	if f == nil {
+		f = &store.Failure{}
 	}
+	return &inspect.FailedTask{
+		ID: idOf(name), Payload: r.Payload, Key: store.KeyOf(f.Back), Kind: f.Kind, Error: f.Error, Retries: f.Retries, Crashes: f.Crashes,
+		WorkerID: f.Worker, FailedAt: store.Moment(f.At),
+		Headers: r.Metadata.Headers, EnqueuedAt: store.Moment(r.Enqueued), DueAt: store.Moment(r.Due),
+	}
+}
+
+// idOf returns the id of a failed task: its name in the failed queue, printable whatever its key.
+func idOf(name string) string { return strings.ReplaceAll(url.PathEscape(name), "%23", "#") }
+
+// namesOf returns the names of failed tasks.
+func namesOf(ids []string) []string {
+	all := make([]string, 0, len(ids))
+	for _, id := range ids {
+		if name, err := url.PathUnescape(id); err == nil { // otherwise it's no task's
+			all = append(all, name)
+		}
+	}
+	return all
 }
 
 // maxIDs is how many tasks of a failed queue one call may name.
@@ -34,25 +52,27 @@ func (q *Queue) failed() *Queue {
 	return &Queue{peer: q.peer, name: q.name, id: q.name + " (failed)", keys: q.keys.Failed(), bad: q.bad}
 }
 
-// Failed yields the failed tasks, newest first, except those that OnFailed is handling. Tasks
-// that OnFailed will retry come last.
+// Failed yields the failed tasks, newest first, except those that OnFailed is handling. Those that OnFailed
+// has failed for good come first, and those that it will retry last.
 func (q *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error] {
-	return listed(store.FailedTasks(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list failed tasks"), func(g store.FailedTask) inspect.FailedTask { return *failure(&g) })
+	return listed(store.FailedTasks(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list failed tasks"), func(t store.FailedTask) inspect.FailedTask { return *failure(t.Name, &t.Record, t.Record.Failure) })
 }
 
 // RequeueFailed puts the failed tasks with these ids at the back of the queue, or under their key,
 // resets their counts, and returns how many. Tasks that OnFailed is handling stay, and so do those
-// whose key has a waiting task.
+// whose key, or for unique ones whose payload, has a task that waits or runs.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 	return q.withFailed(ctx, "RequeueFailed", "requeue failed tasks", len(ids), func() (int, error) {
-		return store.RequeueFailed(ctx, q.peer.calls, q.keys, ids)
+		r, err := store.Requeue(ctx, q.peer.calls, q.keys, namesOf(ids))
+		return r.Requeued, err
 	})
 }
 
 // RequeueAllFailed is RequeueFailed for all failed tasks.
 func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
 	return q.withFailed(ctx, "RequeueAllFailed", "requeue all failed tasks", 0, func() (int, error) {
-		return store.RequeueAllFailed(ctx, q.peer.calls, q.keys)
+		r, err := store.RequeueAll(ctx, q.peer.calls, q.keys)
+		return r.Requeued, err
 	})
 }
 
@@ -60,7 +80,7 @@ func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
 // and returns their number. If it fails, call it again.
 func (q *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
 	return q.withFailed(ctx, "DeleteFailed", "delete failed tasks", len(ids), func() (int, error) {
-		return store.DeleteFailed(ctx, q.peer.calls, q.keys, ids)
+		return store.DeleteFailed(ctx, q.peer.calls, q.keys, namesOf(ids))
 	})
 }
 
@@ -161,8 +181,7 @@ const (
 // A Result says how a task with KeepResult ended.
 type Result struct {
 	Outcome Outcome
-	Value   []byte    // Task.Result of a task that finished; nil if it's larger than Options.MaxResult
-	Size    int       // of Task.Result, in bytes
+	Value   []byte    // Task.Result of a task that finished; empty if it was larger than Options.MaxResult
 	Error   string    // why the task failed, at most 1,024 bytes
 	EndedAt time.Time // by Redis's clock; zero if Outcome is OutcomeDeleted
 }
@@ -179,12 +198,12 @@ func (q *Queue) result(ctx context.Context, key string) (*Result, error) {
 	if err := q.checkKey(key); err != nil {
 		return nil, err
 	}
-	ends, err := store.Ends(ctx, q.peer.reads, q.keys, []string{store.EntryOf(key)})
+	ends, err := store.Ends(ctx, q.peer.reads, q.keys, []string{store.NameOf(key)})
 	switch {
 	case err != nil:
 		return nil, err
-	case ends[0].Record != nil:
-		return resultOf(ends[0].Record), nil
+	case ends[0].Ended != nil:
+		return resultOf(ends[0].Ended), nil
 	case ends[0].Pending():
 		return nil, ErrNotEnded
 	}
@@ -202,26 +221,27 @@ func (q *Queue) Wait(ctx context.Context, key string) (*Result, error) {
 	if err := q.checkKey(key); err != nil {
 		return nil, q.wrap("wait", err)
 	}
-	record, err := q.peer.ends.Wait(ctx, q.keys, store.EntryOf(key))
+	ended, err := q.peer.ends.Wait(ctx, q.keys, store.NameOf(key))
 	switch {
 	case err != nil:
 		return nil, q.wrap("wait", err)
-	case record == nil:
+	case ended == nil:
 		return &Result{Outcome: OutcomeDeleted}, nil
 	}
-	return resultOf(record), nil
+	return resultOf(ended), nil
 }
 
 // checkKey fails if the queue's name or the key is bad.
 func (q *Queue) checkKey(key string) error { return cmp.Or(q.bad, checkKey(key)) }
 
-func resultOf(r *store.Record) *Result {
-	return &Result{Outcome: Outcome(r.End), Value: r.Result, Size: r.Size, Error: r.Error, EndedAt: time.UnixMicro(r.At)}
+func resultOf(e *store.Ended) *Result {
+	text := strings.ToValidUTF8(e.Error[:min(len(e.Error), store.MaxError)], "")
+	return &Result{Outcome: Outcome(e.End), Value: e.Value, Error: text, EndedAt: time.UnixMicro(e.At)}
 }
 
 func (r Result) Format(s fmt.State, _ rune) { logs.Show(s, "result", r) }
 
 func (r Result) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("outcome", string(r.Outcome)), slog.Int("bytes", r.Size), slog.String("at", r.EndedAt.Format(time.RFC3339Nano)))
+		slog.String("outcome", string(r.Outcome)), slog.Int("bytes", len(r.Value)), slog.String("at", r.EndedAt.Format(time.RFC3339Nano)))
 }

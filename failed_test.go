@@ -80,7 +80,7 @@ func TestResultNotKept(t *testing.T) {
 // Printing a result shows neither its value nor its error.
 func TestResultIsSecret(t *testing.T) {
 	is := parallel(t)
-	r := worqr.Result{Outcome: worqr.OutcomeFailed, Value: []byte("secret"), Size: 6, Error: "secret", EndedAt: time.Unix(0, 0).UTC()}
+	r := worqr.Result{Outcome: worqr.OutcomeFailed, Value: []byte("secret"), Error: "secret", EndedAt: time.Unix(0, 0).UTC()}
 	for _, format := range []string{"%v", "%+v", "%#v", "%s"} {
 		is.Equal(fmt.Sprintf(format, r), "result[outcome=failed bytes=6 at=1970-01-01T00:00:00Z]")
 	}

@@ -70,7 +70,8 @@ func TestComesBackWhileRoundsFlow(t *testing.T) {
 	working(t, p, "a")
 	idle(t, p.Queue("b"), 1)
 	c := redistest.Conn(t)
-	redistest.Do(t, c, "ZREM", prefix+":workers:{a}", before)  // evicts the worker from that queue
+	redistest.Do(t, c, "ZREM", prefix+":workers:{a}", before) // evicts the worker from that queue
+	redistest.Do(t, c, "HDEL", prefix+":rounds:{a}", before)
 	go func() { _, _ = p.Queue("a").StartTask(t.Context()) }() // notices the eviction
 	receiveClosed(t, g.Halted)
 	enqueue(t, p.Queue("b"), "x")

@@ -64,8 +64,8 @@ type HandleOptions struct {
 	OnFailedOptions *HandleOptions
 	Priority        int // of queues that compete for Options.Capacity: higher goes first
 	Weight          int // units of Options.Capacity that a task occupies; 0 is 1
-	// Prefetch is how many tasks a peer may hold beyond those that run; 0 adapts to the
-	// handlers' pace, negative is none.
+	// Prefetch is how many tasks a peer may hold beyond those that run, at most 1,024; 0 adapts to
+	// the handlers' pace, negative is none.
 	Prefetch int
 }
 
@@ -76,7 +76,7 @@ const (
 	defaultKeepFailed = 1000
 	failedRetries     = 100
 	maxUnits          = 1 << 30
-	maxPrefetch       = 100_000
+	maxPrefetch       = 1024
 )
 
 // withDefaults replaces zero fields with their defaults.

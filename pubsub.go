@@ -74,5 +74,5 @@ func (p *Peer) observe(queues []string) (_ *inbox.Inbox, stop func(), _ error) {
 
 func eventOf(m store.Message) inspect.Event {
 	return inspect.Event{Kind: inspect.EventKind(m.Kind), Queue: m.Queue, WorkerID: m.WorkerID, Payload: m.Payload, Result: m.Result, Count: m.Count,
-		PayloadSize: m.PayloadSize, ResultSize: m.ResultSize, PayloadDigest: m.PayloadDigest, ResultDigest: m.ResultDigest}
+		PayloadSize: m.PayloadSize, ResultSize: m.ResultSize, PayloadDigest: m.PayloadDigest}
 }

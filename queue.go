@@ -1,6 +1,7 @@
 package worqr
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"iter"
@@ -11,7 +12,7 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// Tasks yields the waiting payloads, front first and those that are not due last, except tasks whose key is running.
+// Tasks yields the payloads on the list, front first: tasks of Enqueue. Named yields the others.
 func (q *Queue) Tasks(ctx context.Context) iter.Seq2[[]byte, error] {
 	return listed(store.Tasks(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list tasks"), func(payload []byte) []byte { return payload })
 }
@@ -40,13 +41,35 @@ func (q *Queue) wrapper(verb string) func(error) error {
 	return func(err error) error { return q.wrap(verb, err) }
 }
 
+// Named yields the waiting tasks that aren't on the list: those of Add, and those of Enqueue that wait for
+// a retry or are risky. First those that are ready, in the order of their starts; then scheduled ones,
+// earliest first; then risky ones, and those behind the running task with their key. With states, it yields
+// only tasks in one of them.
+func (q *Queue) Named(ctx context.Context, states ...inspect.NamedState) iter.Seq2[inspect.NamedTask, error] {
+	in := make([]store.State, len(states))
+	for i, s := range states {
+		if in[i] = store.State(s); s == inspect.NamedBlocked {
+			in[i] = store.Behind
+		}
+	}
+	return listed(store.Named(ctx, q.peer.reads, q.keys, in...), q.bad, q.wrapper("list named tasks"), func(t store.NamedTask) inspect.NamedTask {
+		r, state := &t.Record, inspect.NamedState(t.State)
+		if t.State == store.Behind {
+			state = inspect.NamedBlocked
+		}
+		return inspect.NamedTask{Key: store.KeyOf(t.Name), State: state, Payload: r.Payload, Headers: r.Metadata.Headers,
+			DueAt: store.Moment(cmp.Or(t.At, r.Due)), EnqueuedAt: store.Moment(r.Enqueued), Expires: store.Moment(r.Expires),
+			Retries: t.Retries, Crashes: t.Crashes, LastError: t.Error}
+	})
+}
+
 // Running yields the tasks that workers hold, running or prefetched.
 func (q *Queue) Running(ctx context.Context) iter.Seq2[inspect.RunningTask, error] {
 	return listed(store.Running(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list running tasks"), func(t store.RunningTask) inspect.RunningTask {
-		c := store.CardOf(store.EntryOf(t.Key), t.Card)
-		return inspect.RunningTask{AttemptID: t.Attempt, WorkerID: t.Worker, Payload: t.Payload, Key: t.Key, Token: t.Token, StartedAt: store.StartedAt(t.Attempt),
-			Headers: c.Headers, EnqueuedAt: store.Moment(c.Since), LastError: t.Error,
-			Attempt: t.Retries + t.Crashes + 1, Retries: t.Retries, Crashes: t.Crashes, DueAt: store.Moment(t.Due)}
+		r := &t.Record
+		return inspect.RunningTask{AttemptID: t.Attempt, WorkerID: t.Worker, Payload: r.Payload, Key: store.KeyOf(t.Name), Token: t.Token,
+			StartedAt: store.StartedAt(t.Attempt), Headers: r.Metadata.Headers, EnqueuedAt: store.Moment(r.Enqueued), LastError: t.Error,
+			Attempt: t.Retries + t.Crashes + 1, Retries: t.Retries, Crashes: t.Crashes, DueAt: store.Moment(r.Due)}
 	})
 }
 
@@ -56,12 +79,17 @@ func (q *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
 		return inspect.QueueStats{}, q.wrap("stats", q.bad)
 	}
 	c, err := store.Count(ctx, q.peer.reads, q.keys)
-	return inspect.QueueStats(c), q.wrap("stats", err)
+	return inspect.QueueStats{
+		Waiting: c.Listed + c.Ready + c.Risky, Scheduled: c.Scheduled + c.Behind, Running: c.Running, Failed: c.Failed,
+		Workers: c.Workers, IdleWorkers: c.IdleWorkers, Silent: c.Silent,
+		Paused: c.Paused, PausedBy: c.PausedBy, PausedSince: store.Moment(c.PausedSince), Oldest: c.Oldest, Tokens: c.Tokens,
+	}, q.wrap("stats", err)
 }
 
-// Pause keeps tasks of the queue from starting until Resume. OnFailed still runs.
+// Pause keeps tasks of the queue from starting until Resume. OnFailed still runs. Stats tells others
+// this peer's Options.Name.
 func (q *Queue) Pause(ctx context.Context) error {
-	return q.change("Pause", "pause", func() error { return store.Pause(ctx, q.peer.calls, q.keys) })
+	return q.change("Pause", "pause", func() error { return store.Pause(ctx, q.peer.calls, q.keys, q.peer.opts.Name) })
 }
 
 // Resume ends a pause.

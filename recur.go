@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
-	"slices"
 	"sync"
 	"time"
 
@@ -66,10 +65,9 @@ const longestRecurring = MaxKeySize - 24
 // fleet, as long as a running peer has called Every. Call it in each process, before or during Run.
 // It does no I/O; Run registers the schedule in Redis.
 //
-// The next occurrence is planned before the handler of one starts, and waits until that one has
-// finished or failed for good, so runs don't overlap unless a worker is evicted while its handler
-// keeps running. Retries and crashes are counted per occurrence. CancelKey and RemoveKey drop one,
-// Add under key moves the next one, and RunNow adds one.
+// The next occurrence is planned when one has finished or failed for good, so runs don't overlap unless a
+// worker is evicted while its handler keeps running. Retries and crashes are counted per occurrence. CancelKey and RemoveKey drop one,
+// Add under key runs one more, and so does RunNow; with KeepPayload, Add moves the next one.
 //
 // If peers disagree on a key, the last schedule, payload and options win until their peers are
 // gone. A peer that calls Every again replaces its own; a nil schedule withdraws it. When the last
@@ -109,19 +107,20 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 		return err
 	}
 	if schedule == nil {
-		q.peer.recurring.Unset(q.id, store.EntryOf(key))
+		q.peer.recurring.Unset(q.id, store.NameOf(key))
 		return nil
 	}
-	spec := recur.Spec{Schedule: schedule, Payload: slices.Clone(payload), Card: task.card(), Late: o.SkipLate}
-	if err := q.peer.recurring.Set(q.target(), store.EntryOf(key), spec); err != nil {
+	record := task.record()
+	record.Expires = o.SkipLate.Milliseconds()
+	if err := q.peer.recurring.Set(q.target(), store.NameOf(key), recur.Spec{Schedule: schedule, Record: record.Append(nil)}); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	return nil
 }
 
 // RunNow runs the recurring task under key once, now, with its payload and properties. Its schedule
-// doesn't change. While an occurrence runs, the new one waits for it; if one waits for its retry,
-// the retry starts instead. RunNow reports whether something recurs under key.
+// doesn't change. While an occurrence runs, the new run waits for it; if one waits for its retry, the new
+// run replaces that, and keeps its counts. RunNow reports whether something recurs under key.
 func (q *Queue) RunNow(ctx context.Context, key string) (bool, error) {
 	if err := q.checkKey(key); err != nil {
 		return false, q.wrap("run now", err)
@@ -135,13 +134,12 @@ func (q *Queue) RunNow(ctx context.Context, key string) (bool, error) {
 }
 
 func (q *Queue) runNow(ctx context.Context, key string) (bool, error) {
-	payload, card, found, err := store.Occurrence(ctx, q.peer.reads, q.keys, store.EntryOf(key))
+	record, found, err := store.Occurrence(ctx, q.peer.reads, q.keys, store.NameOf(key))
 	if err != nil || !found {
 		return false, err
 	}
-	// A waiting task keeps its payload. If a cancel has just removed it, this adds it again.
-	change := store.Change{Payload: payload, When: store.Extra, KeepPayload: true, Card: card}
-	_, _, err = q.peer.producer.Put(ctx, q.target(), store.EntryOf(key), change, store.Once{})
+	run := store.Task{Name: store.NameOf(key), Rule: store.Always, KeepCounts: true, Record: record}
+	_, _, err = q.peer.producer.Add(ctx, q.target(), []store.Task{run})
 	return err == nil, err
 }
 

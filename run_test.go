@@ -53,7 +53,7 @@ func TestDrain(t *testing.T) {
 	is.Equal(waiting(t, q), []string{"a", "b", "waits"})
 	is.Equal(len(started), 0)
 	is.Equal(p.Stats().Finished, int64(1))
-	nothingLeftBut(t, prefix, "q", ":queues:{q}")
+	nothingLeftBut(t, prefix, "q", ":queues:{q}", ":ages:{q}")
 }
 
 // While it drains, a peer keeps sending heartbeats, so no other peer takes its tasks.

@@ -3,19 +3,19 @@ package worqr
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
+	"slices"
 	"time"
 
-	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// A TaskSpec is a named task for Queue.Add. Zero fields are unset. docs/scheduling.md has a table of
-// what can be combined, and of what it costs.
+// A TaskSpec is a named task for Queue.Add. Zero fields are unset. Every field works with every other,
+// except where its comment says so. docs/scheduling.md has a table of them, and of what they cost.
 type TaskSpec struct {
 	Payload []byte
 	// Key names the task, in 1 to MaxKeySize bytes; "" is a new UUID. At most one task with a given
@@ -24,7 +24,8 @@ type TaskSpec struct {
 	Key string
 	At  time.Time // when to start, by Redis's clock; zero is now
 	// Unique refuses the task with ErrDuplicate while another unique task with this payload waits or
-	// runs. A failed one doesn't count. The payload takes the place of the key.
+	// runs. A failed one doesn't count. The payload takes the place of the key, so Key must be empty,
+	// and KeepResult zero.
 	Unique bool
 
 	// Headers stay with the task, even when it's retried or fails: up to MaxHeaders, MaxHeaderBytes
@@ -44,7 +45,7 @@ type TaskSpec struct {
 	// MinKeepResult to MaxKeepResult.
 	KeepResult time.Duration
 
-	// What happens to the task that waits under Key:
+	// What happens to the task that waits under Key, which must be set:
 	KeepPayload bool       // keeps its payload, properties and counts
 	KeepCounts  bool       // keeps its retries and crashes; otherwise a new payload resets them
 	Reschedule  Reschedule // whether its time changes
@@ -60,9 +61,10 @@ const (
 	RescheduleIfEarlier                   // only to an earlier time
 )
 
-var rules = []store.When{RescheduleAlways: store.Always, RescheduleNever: store.Never, RescheduleIfLater: store.Later, RescheduleIfEarlier: store.Earlier}
+var rules = []store.Rule{RescheduleAlways: store.Always, RescheduleNever: store.Never, RescheduleIfLater: store.Later, RescheduleIfEarlier: store.Earlier}
 
 const (
+	MaxTasks       = store.MaxTasks       // of one Add
 	MaxKeySize     = 1024                 // of a key or nonce, in bytes
 	MaxHeaders     = store.MaxHeaders     // of a task
 	MaxHeaderBytes = store.MaxHeaderBytes // of their names and values together
@@ -73,71 +75,70 @@ const (
 	maxSpecial = 365 * 24 * time.Hour // Timeout of one task
 )
 
-// Add adds named tasks, all or none, and returns their keys; "" for a unique one. CancelKey cancels
-// them; Cancel finds only those with Key or Unique. They start in order, and take turns with those of
-// Enqueue. Tasks with Key, At or Unique start when they're due, before both. You may change the
-// payloads afterwards.
+// Add adds up to MaxTasks named tasks, all or none, and returns their keys; "" for a unique one. CancelKey
+// cancels them; Cancel finds only unique ones. They start in the order in which they're added or become
+// due, and take turns with those of Enqueue. You may change the payloads afterwards.
 //
-// Several tasks can't have Key, At, Unique or Once: add such a task in a call of its own. More than
-// 2,000 tasks, or 1 MiB in total, fail with ErrTooLarge; a single task may be larger. No tasks are no
-// error. Without Once, repeating Add after ErrUnknownOutcome may add the tasks twice, or run the one
-// with Key or Unique once more.
+// No two tasks of a call may have the same Key, the same Once, or both Unique and the same payload. More
+// than MaxBatchBytes with their headers fail with ErrTooLarge, unless it's a single task; so do tasks
+// whose keys have more than 4 MiB waiting. No tasks are no error. Without Once, repeating Add after
+// ErrUnknownOutcome may add the tasks twice, or run the one with Key or Unique once more.
 func (q *Queue) Add(ctx context.Context, tasks ...TaskSpec) (keys []string, err error) {
 	began := time.Now()
 	keys, fresh, err := q.add(ctx, tasks)
-	if err = q.wrap("add", err); q.peer.trace.Enqueues && (fresh || err != nil) {
-		payloads := make([][]byte, len(tasks))
-		for i := range tasks {
-			payloads[i] = tasks[i].Payload
+	err = q.wrap("add", err)
+	told := err
+	if _, once := errors.AsType[*OnceError](err); once { // the others were added
+		told = nil
+	}
+	if q.peer.trace.Enqueues && (len(fresh) > 0 || told != nil) {
+		payloads := make([][]byte, len(fresh))
+		for i, n := range fresh {
+			payloads[i] = tasks[n].Payload
 		}
 		var about worqrtrace.Queue
-		if len(tasks) == 1 {
-			about = worqrtrace.Queue{Key: tasks[0].Key, DueAt: tasks[0].At, Headers: tasks[0].Headers}
+		if len(fresh) == 1 {
+			t := &tasks[fresh[0]]
+			about = worqrtrace.Queue{Key: t.Key, DueAt: t.At, Headers: t.Headers}
+			if keys != nil {
+				about.Key = keys[fresh[0]]
+			}
 		}
-		if len(keys) == 1 {
-			about.Key = keys[0]
-		}
-		err = q.enqueued(began, about, err, payloads...)
+		_ = q.enqueued(began, about, told, payloads...)
 	}
 	return keys, err
 }
 
-// add adds tasks. They aren't fresh if a call with the same Once has already added one.
-func (q *Queue) add(ctx context.Context, tasks []TaskSpec) (keys []string, fresh bool, err error) {
-	added, err := q.prepare(tasks)
+// add adds tasks. Those are fresh that no earlier call with the same Once has added.
+func (q *Queue) add(ctx context.Context, tasks []TaskSpec) (keys []string, fresh []int, err error) {
+	all, err := q.prepare(tasks)
 	if err != nil || len(tasks) == 0 {
-		return nil, false, err
+		return nil, nil, err
 	}
-	if t := &tasks[0]; t.Key != "" || t.Unique || !t.At.IsZero() { // then it's the only one
-		key, fresh, err := q.schedule(ctx, t, added[0].Card)
-		if err != nil {
-			return nil, false, err
+	for i := range tasks {
+		fresh = append(fresh, i)
+	}
+	names, skipped, err := q.peer.producer.Add(ctx, q.target(), all)
+	if err != nil {
+		return nil, fresh, err
+	}
+	for _, n := range slices.Backward(skipped) {
+		fresh = slices.Delete(fresh, n, n+1)
+	}
+	keys = make([]string, len(names))
+	for i, name := range names {
+		keys[i] = store.KeyOf(name)
+	}
+	for _, n := range skipped {
+		if key := tasks[n].Key; key != "" && key != keys[n] {
+			return keys, fresh, &OnceError{keys[n]}
 		}
-		return []string{key}, fresh, nil
 	}
-	return q.peer.producer.Add(ctx, q.target(), store.NewSalt(), added, tasks[0].once())
+	return keys, fresh, nil
 }
 
-// schedule puts a task into the schedule.
-func (q *Queue) schedule(ctx context.Context, t *TaskSpec, card []byte) (key string, fresh bool, err error) {
-	entry, when := store.EntryOf(t.Key), rules[t.Reschedule]
-	switch {
-	case t.Unique:
-		entry, when = store.UniqueEntry(t.Payload), store.Unique
-	case t.Key == "":
-		entry = store.EntryOf(store.NewKey())
-	}
-	change := store.Change{Payload: t.Payload, At: millis(t.At), When: when, Card: card,
-		KeepPayload: t.KeepPayload, KeepCounts: t.KeepCounts, ByKey: t.Key == "" && !t.Unique}
-	key, fresh, err = q.peer.producer.Put(ctx, q.target(), entry, change, t.once())
-	if err == nil && t.Key != "" && key != t.Key {
-		err = &OnceError{key}
-	}
-	return key, fresh, err
-}
-
-// An OnceError says that Add did nothing, because an earlier call with this Once added the task
-// under Key.
+// An OnceError says that Add has skipped a task, because an earlier call with its Once added it under Key,
+// which is "" if that call was EnqueueOnce. The call's other tasks are added, and Add returns all keys.
 type OnceError struct{ Key string }
 
 func (e *OnceError) Error() string {
@@ -152,20 +153,22 @@ func (t TaskSpec) Validate(maxPayload int) error {
 	return wrap("validate task", t.check(cmp.Or(maxPayload, DefaultMaxPayload)))
 }
 
-// prepare checks tasks, and returns what Redis stores of them.
-func (q *Queue) prepare(tasks []TaskSpec) ([]store.Added, error) {
-	if q.bad != nil {
+// prepare checks tasks, and converts them for the store.
+func (q *Queue) prepare(tasks []TaskSpec) ([]store.Task, error) {
+	switch {
+	case q.bad != nil:
 		return nil, q.bad
+	case len(tasks) > MaxTasks:
+		return nil, tooLarge("%d tasks were given; the limit is %d; split them", len(tasks), MaxTasks)
 	}
-	if len(tasks) > store.AddedLength {
-		return nil, tooMany(len(tasks))
-	}
-	added := make([]store.Added, len(tasks))
+	all, seen, bytes := make([]store.Task, len(tasks)), map[string]int{}, 0
 	for i := range tasks {
 		t := &tasks[i]
 		err := t.check(q.peer.opts.MaxPayload)
-		if err == nil && len(tasks) > 1 && (t.Key != "" || t.Unique || t.Once != "" || !t.At.IsZero()) {
-			err = fmt.Errorf("%w: a task with Key, At, Unique or Once needs a call of its own", ErrInvalid)
+		if err == nil {
+			all[i] = t.task()
+			bytes += len(t.Payload) + t.headerBytes()
+			err = cmp.Or(twice(seen, i, "Key, or unique payload", all[i].Name), twice(seen, i, "Once", "once:"+t.Once))
 		}
 		if err != nil && len(tasks) > 1 {
 			err = fmt.Errorf("task %d of %d: %w", i+1, len(tasks), err)
@@ -173,16 +176,48 @@ func (q *Queue) prepare(tasks []TaskSpec) ([]store.Added, error) {
 		if err != nil {
 			return nil, err
 		}
-		added[i] = store.Added{Card: t.card(), Payload: t.Payload}
 	}
-	if store.SpansAdded(added) {
-		return nil, tooMany(len(tasks))
+	if len(tasks) > 1 && bytes > MaxBatchBytes {
+		return nil, tooLarge("%d tasks with %d bytes were given; the limit is %d bytes; split them", len(tasks), bytes, MaxBatchBytes)
 	}
-	return added, nil
+	return all, nil
 }
 
-func tooMany(tasks int) error {
-	return tooLarge("%d tasks were given; the limit is %d, and 1 MiB in total; split them across several calls", tasks, store.AddedLength)
+func (t *TaskSpec) headerBytes() (n int) {
+	for name, value := range t.Headers {
+		n += len(name) + len(value)
+	}
+	return n
+}
+
+// twice fails if a task of the same call has the same id.
+func twice(seen map[string]int, i int, what, id string) error {
+	if id == "once:" {
+		return nil
+	}
+	if first, known := seen[id]; known {
+		return fmt.Errorf("%w: task %d of the call has the same %s", ErrInvalid, first+1, what)
+	}
+	seen[id] = i
+	return nil
+}
+
+// task converts a task for the store.
+func (t *TaskSpec) task() store.Task {
+	task := store.Task{
+		Name: store.NameOf(t.Key), At: millis(t.At), Rule: rules[t.Reschedule],
+		KeepRecord: t.KeepPayload, KeepCounts: t.KeepCounts, Nonce: t.Once, Record: t.record(),
+	}
+	switch {
+	case t.Unique:
+		task.Name, task.Rule = store.UniqueName(t.Payload), store.Unique
+	case t.Key == "":
+		task.Name = store.NameOf(store.NewID())
+	}
+	if t.Once != "" {
+		task.Window = cmp.Or(t.OnceFor, onceFor)
+	}
+	return task
 }
 
 // check fails if a field is out of its limits, or can't be combined with another.
@@ -190,13 +225,10 @@ func (t *TaskSpec) check(maxPayload int) error {
 	if err := checkSize(t.Payload, maxPayload); err != nil {
 		return err
 	}
-	size := 0
-	for name, value := range t.Headers {
-		if name == "" {
-			return fmt.Errorf("%w: the name of a header is empty", ErrInvalid)
-		}
-		size += len(name) + len(value)
+	if _, nameless := t.Headers[""]; nameless {
+		return fmt.Errorf("%w: the name of a header is empty", ErrInvalid)
 	}
+	size := t.headerBytes()
 	keeps := t.KeepPayload || t.KeepCounts || t.Reschedule != RescheduleAlways
 	switch {
 	case len(t.Key) > MaxKeySize:
@@ -229,24 +261,16 @@ func (t *TaskSpec) check(maxPayload int) error {
 	return cmp.Or(checkTime(t.At), checkTime(t.Expires))
 }
 
-// card returns what Redis stores of the properties; nil if there are none.
-func (t *TaskSpec) card() []byte {
-	c := store.Card{Expires: millis(t.Expires), MaxRetries: t.MaxRetries, Headers: t.Headers, Keep: t.KeepResult.Milliseconds()}
+// record returns what Redis stores of the task.
+func (t *TaskSpec) record() store.Record {
+	r := store.Record{
+		Due: millis(t.At), Expires: millis(t.Expires), Keep: t.KeepResult, Payload: t.Payload,
+		Metadata: store.Metadata{MaxRetries: t.MaxRetries, Headers: t.Headers},
+	}
 	if t.Timeout > 0 {
-		c.Timeout = max(t.Timeout, time.Millisecond)
+		r.Metadata.Timeout = max(t.Timeout, time.Millisecond)
 	}
-	if c.Expires == 0 && c.Timeout == 0 && c.MaxRetries == 0 && c.Keep == 0 && len(c.Headers) == 0 {
-		return nil
-	}
-	return c.Append(nil)
-}
-
-// once returns what makes the call safe to repeat.
-func (t *TaskSpec) once() store.Once {
-	if t.Once == "" {
-		return store.Once{}
-	}
-	return store.Once{ID: t.Once, Window: cmp.Or(t.OnceFor, onceFor)}
+	return r
 }
 
 // Forget shortens nonces, those of EnqueueOnce and of TaskSpec.Once: they end after the duration, from 0 to
@@ -320,29 +344,11 @@ func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
 		return false, q.wrap("remove", err)
 	}
 	done, n := q.changes("RemoveKey", key), 0
-	removed, err := store.Remove(ctx, q.peer.calls, q.keys, store.EntryOf(key))
+	removed, err := store.Remove(ctx, q.peer.calls, q.keys, store.NameOf(key))
 	if removed {
 		n = 1
 	}
 	return removed, done(n, q.wrap("remove", err))
-}
-
-// Scheduled yields the schedule, earliest first, except tasks whose key is running.
-func (q *Queue) Scheduled(ctx context.Context) iter.Seq2[inspect.ScheduledTask, error] {
-	return listed(store.Scheduled(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list scheduled tasks"), func(t store.ScheduledTask) inspect.ScheduledTask {
-		c := store.CardOf(store.EntryOf(t.Key), t.Card)
-		return inspect.ScheduledTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, DueAt: store.Moment(t.Due), EnqueuedAt: store.Moment(c.Since),
-			Expires: store.Moment(c.Expires), Retries: t.Retries, Crashes: t.Crashes, LastError: t.Error}
-	})
-}
-
-// Added yields the waiting tasks from Add without Key, At or Unique, front first. For the
-// others, see Scheduled.
-func (q *Queue) Added(ctx context.Context) iter.Seq2[inspect.AddedTask, error] {
-	return listed(store.AddedTasks(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list added tasks"), func(t store.AddedTask) inspect.AddedTask {
-		c := store.CardOf(store.EntryOf(t.Key), t.Card)
-		return inspect.AddedTask{Key: t.Key, Payload: t.Payload, Headers: c.Headers, EnqueuedAt: store.Moment(c.Since), Expires: store.Moment(c.Expires)}
-	})
 }
 
 func (t TaskSpec) Format(s fmt.State, _ rune) { logs.Show(s, "task spec", t) }

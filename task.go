@@ -2,7 +2,6 @@ package worqr
 
 import (
 	"bytes"
-	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
@@ -19,7 +18,9 @@ import (
 // returning from its handler. They fail with ErrNotOwner if this worker no longer holds it; after
 // other errors you may repeat them. All but Finish drop a canceled task.
 type Task struct {
-	AttemptID string // a UUIDv7
+	// AttemptID is <worker>.<round>.<milliseconds>.<number>, and n if the task is named. It's unique within
+	// the queue: a worker may use the same one on another, such as the failed queue.
+	AttemptID string
 	Queue     string
 	Payload   []byte              // raw; you may change it
 	Key       string              // "" if it has none
@@ -28,14 +29,13 @@ type Task struct {
 	Crashes   int                 // workers that died holding it
 	Attempt   int                 // 1 for the first: 1 + Retries + Crashes
 	Failure   *inspect.FailedTask // for OnFailed: what happened
-	Result    []byte              // you may set it; EventDone and Queue.Result carry it
+	Result    []byte              // you may set it, up to Options.MaxResult; EventDone and Queue.Result carry it
 
 	Headers map[string]string // see TaskSpec
 	// EnqueuedAt is when it was added, or an occurrence was planned, by Redis's clock. It's zero for
-	// Enqueue, and for a Key or Unique with none of Headers, Expires, Timeout, MaxRetries and KeepResult.
+	// Enqueue.
 	EnqueuedAt time.Time
-	// DueAt is when it could start, by Redis's clock, or the scheduled time of a recurring task. It's
-	// zero if unknown, as for Enqueue.
+	// DueAt is the time that was given when it was added, or that of an occurrence. It's zero without one.
 	DueAt     time.Time
 	LastError string // of the previous attempt, at most 1,024 bytes; "" if it had none, or its worker died
 
@@ -45,10 +45,14 @@ type Task struct {
 
 // taskOf converts an attempt for the caller.
 func taskOf(queue string, a *engine.Attempt) *Task {
-	t := &Task{AttemptID: a.ID, Queue: queue, Payload: a.Payload, Token: a.Token, Retries: a.Retries, Crashes: a.Crashes, Key: store.KeyOf(a.Entry), attempt: a,
-		Attempt: a.Retries + a.Crashes + 1, Headers: a.Card.Headers, EnqueuedAt: store.Moment(a.Card.Since), DueAt: store.Moment(a.Due), LastError: a.Error}
+	t := &Task{
+		AttemptID: a.ID, Queue: queue, Payload: a.Payload, Key: store.KeyOf(a.Name), Token: a.Token,
+		Retries: a.Retries, Crashes: a.Crashes, Attempt: a.Retries + a.Crashes + 1, Headers: a.Metadata.Headers,
+		EnqueuedAt: store.Moment(a.Enqueued), DueAt: store.Moment(a.Due), LastError: a.Error, attempt: a,
+	}
 	if a.Failure != nil {
-		t.Failure = failure(a.Failure)
+		r := store.Record{Payload: a.Payload, Metadata: a.Metadata, Enqueued: a.Enqueued, Due: a.Due}
+		t.Failure = failure(a.Name, &r, a.Failure)
 		t.Key = t.Failure.Key
 	}
 	return t
@@ -119,12 +123,12 @@ func (q *Queue) startTasks(ctx context.Context, n int) ([]*Task, error) {
 
 // Finish ends the task for good.
 func (t *Task) Finish(ctx context.Context) error {
-	return t.wrap("finish task", t.end(ctx, store.Outcome{Verb: store.Finish, Result: t.Result}))
+	return t.wrap("finish task", t.end(ctx, store.End{Verb: store.Done, Result: t.Result}))
 }
 
 // Stop ends this attempt and returns the task to the front.
 func (t *Task) Stop(ctx context.Context) error {
-	return t.wrap("stop task", t.end(ctx, store.Outcome{Verb: store.Stop}))
+	return t.wrap("stop task", t.end(ctx, store.End{Verb: store.Stop}))
 }
 
 // Retry ends this attempt as failed and retries the task after delay, whatever MaxRetries says.
@@ -142,7 +146,7 @@ func (t *Task) putOff(ctx context.Context, verb store.Ending, delay time.Duratio
 	if delay < 0 || delay > engine.Longest {
 		return fmt.Errorf("%w: a delay of %v isn't between 0 and 100 years", ErrInvalid, delay)
 	}
-	return t.end(ctx, store.Outcome{Verb: verb, Delay: delay})
+	return t.end(ctx, store.End{Verb: verb, Delay: delay})
 }
 
 // Fail moves the task to the failed queue with the text of reason.
@@ -153,12 +157,12 @@ func (t *Task) Fail(ctx context.Context, reason error) error {
 	return t.wrap("fail task", t.end(ctx, engine.OutcomeOf(reason)))
 }
 
-// end ends the attempt as o says. No worker holds a task that the caller created.
-func (t *Task) end(ctx context.Context, o store.Outcome) error {
+// end ends the attempt as e says. No worker holds a task that the caller created.
+func (t *Task) end(ctx context.Context, e store.End) error {
 	if t.attempt == nil {
 		return unstarted{}
 	}
-	return t.attempt.End(ctx, o)
+	return t.attempt.End(ctx, e)
 }
 
 // unstarted is the ErrNotOwner of a Task that the caller created.
@@ -253,8 +257,9 @@ func tooLarge(format string, args ...any) error {
 }
 
 // Cancel removes every waiting copy of the payload and stops running ones in any process: their
-// contexts end with ErrCanceled, and they never run again. The report's Wait waits for them.
-// Cancel doesn't find tasks from Add without Key or Unique; use CancelKey. If it fails halfway, call it again.
+// contexts end with ErrCanceled, and they never run again. The report's Wait waits for them. Copies are
+// tasks of Enqueue, and unique ones; CancelKey cancels the others. Of more than 10,000 copies on the
+// list, Cancel may remove those enqueued meanwhile, too. If it fails halfway, call it again.
 func (q *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, error) {
 	if len(payload) > MaxPayloadSize {
 		return nil, q.wrap("cancel", tooLarge("the payload has %d bytes; the limit is %d", len(payload), MaxPayloadSize))
@@ -277,7 +282,7 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error
 	if err := q.checkKey(key); err != nil {
 		return nil, q.wrap("cancel", err)
 	}
-	receipt, err := store.CancelKey(ctx, q.peer.calls, q.keys, store.EntryOf(key))
+	receipt, err := store.CancelKey(ctx, q.peer.calls, q.keys, store.NameOf(key))
 	if err != nil {
 		return nil, q.wrap("cancel", err)
 	}
@@ -286,37 +291,25 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error
 
 func (q *Queue) cancelReport(began time.Time, key string, r store.Receipt) *CancelReport {
 	q.canceled(began, key, r.Removed)
-	c := &CancelReport{Removed: r.Removed, queue: q}
-	if r.Token > 0 {
-		c.open = &r
-	}
-	return c
+	return &CancelReport{Removed: r.Removed, queue: q, receipt: r}
 }
 
 // A CancelReport says what a cancel did. It isn't safe for concurrent use.
 type CancelReport struct {
-	Removed  int // waiting copies
-	Stopped  int // running copies; set by Wait
-	Finished int // running copies that finished before they were stopped; set by Wait
+	Removed int // waiting copies
 
-	queue *Queue
-	open  *store.Receipt // nil unless tasks were running that may not have ended yet
+	queue   *Queue
+	receipt store.Receipt // its attempts are those that may still run
 }
 
-// Wait blocks until every task that this cancel found running has ended, and sets Stopped and
-// Finished. If a worker died, that takes until a peer has returned its tasks. After an error you
-// may call it again; ErrUnknownOutcome means that Redis lost its record of them.
+// Wait blocks until every attempt that this cancel found running has ended: stopped, or finished before that. If a worker died, that takes
+// until a peer has returned its tasks. Call it within 30 s. After an error you may call it again;
+// ErrUnknownOutcome means that Redis lost its record of the cancel.
 func (c *CancelReport) Wait(ctx context.Context) error {
-	examine := time.Now().Add(examineEach)
-	for pause := 2 * time.Millisecond; c.open != nil; pause = min(2*pause, 100*time.Millisecond) {
-		err := c.look(ctx, time.Now().After(examine))
-		switch {
-		case err != nil:
+	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
+		over, err := c.receipt.IsOver(ctx, c.queue.peer.patient(), c.queue.keys)
+		if over || err != nil {
 			return c.queue.wrap("wait for cancel", err)
-		case c.open == nil:
-			return nil
-		case time.Now().After(examine):
-			examine = time.Now().Add(examineEach)
 		}
 		select {
 		case <-ctx.Done():
@@ -324,32 +317,10 @@ func (c *CancelReport) Wait(ctx context.Context) error {
 		case <-time.After(store.Jitter(pause)):
 		}
 	}
-	return nil
-}
-
-// look updates the counts. With closely, it fails if Redis has lost its record of the tasks.
-func (c *CancelReport) look(ctx context.Context, closely bool) error {
-	over, tally, err := c.open.IsOver(ctx, c.queue.peer.patient(), c.queue.keys)
-	if err != nil {
-		return err
-	}
-	if over {
-		c.Stopped, c.Finished, c.open = tally.Stopped, tally.Finished, nil
-		return nil
-	}
-	if closely {
-		if forgotten, err := c.open.IsForgotten(ctx, c.queue.peer.patient(), c.queue.keys); forgotten || err != nil {
-			return cmp.Or(err, store.ErrForgotten)
-		}
-	}
-	return nil
 }
 
 // patient makes calls that change nothing, for callers that are waiting anyway.
 func (p *Peer) patient() store.Runner { return store.Reads(p.calls, p.opts.CallTimeout) }
-
-// examineEach is how often Wait checks whether the workers it waits for still respond.
-const examineEach = time.Second
 
 func (t Task) Format(s fmt.State, _ rune) { logs.Show(s, "task", t) }
 
@@ -362,8 +333,5 @@ func (t Task) LogValue() slog.Value {
 func (c CancelReport) Format(s fmt.State, _ rune) { logs.Show(s, "cancel", c) }
 
 func (c CancelReport) LogValue() slog.Value {
-	if c.open != nil { // it isn't known how the running ones ended
-		return slog.GroupValue(slog.Int("removed", c.Removed), slog.Bool("waited", false))
-	}
-	return slog.GroupValue(slog.Int("removed", c.Removed), slog.Int("stopped", c.Stopped), slog.Int("finished", c.Finished))
+	return slog.GroupValue(slog.Int("removed", c.Removed))
 }

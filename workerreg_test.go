@@ -164,6 +164,7 @@ func TestExclusive(t *testing.T) {
 	is.Equal(e.queue, "exclusive")
 	is.Equal(e.cause, worqr.ErrLeaseExpired)
 	is.True(e.at.Before(receive(t, taken, 1)[0]))
+	eventually(t, "the first peer is evicted", func() bool { return other.Stats().WorkersEvicted == 1 })
 	is.Equal(len(ends), 0)
 	link.Deafen(false)
 	link.Cut()

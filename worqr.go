@@ -12,11 +12,11 @@
 //
 // # Terms
 //
-// A task is a unit of work; its payload is raw bytes. A queue has a first-in, first-out list of tasks
-// from Enqueue, another one of tasks from Add, and a schedule: tasks with Key, At or Unique, and
-// retries. Due tasks start before other tasks. An attempt is one run of a task. A worker is a registered peer. It renews its lease with
-// heartbeats; when the lease expires, it's evicted, and its tasks return to the front of their
-// queues.
+// A task is a unit of work; its payload is raw bytes. A queue has a first-in, first-out list of raw tasks,
+// from Enqueue, and named tasks, from Add: those that are ready, in the order in which they became so, and
+// a schedule of later ones and of retries. Raw tasks and ready named ones take turns. An attempt is one
+// run of a task. A worker is a registered peer. It renews its lease with heartbeats; when the lease
+// expires, it's evicted, and its tasks start again before others.
 //
 // # Guarantees
 //
@@ -109,7 +109,7 @@ type Options struct {
 	// Prefix starts every key and channel name; "" is "worqr". Each fleet on a server needs its
 	// own, even in different databases.
 	Prefix string
-	Name   string // shown next to the worker's id; "" is host:pid
+	Name   string // shown next to the worker's id, and as who paused a queue; "" is host:pid
 	// Lease is how long this peer may be silent before other peers take its tasks; 0 is 3 s,
 	// negative is forever. Use one Lease for all peers of a queue.
 	Lease    time.Duration
@@ -239,7 +239,7 @@ func Open(url string, opts *Options) (*Peer, error) {
 	if err != nil {
 		return nil, wrap("open", fmt.Errorf("%w: %w", ErrInvalid, err))
 	}
-	p := newPeer(servers, store.Lanes, opts)
+	p := newPeer(servers, opts)
 	if p.bad != nil {
 		return nil, wrap("open", p.bad)
 	}
@@ -252,15 +252,14 @@ func New(pool Pool, opts *Options) *Peer {
 	if p, ok := pool.(*redis.Pool); pool == nil || ok && p == nil {
 		panic("worqr: New needs a pool")
 	}
-	servers, lanes := store.DialPool(pool)
-	p := newPeer(servers, lanes, opts)
+	p := newPeer(store.DialPool(pool), opts)
 	if p.bad == nil && (p.opts.Credentials != nil || p.opts.SentinelCredentials != nil) {
 		p.bad = fmt.Errorf("%w: Credentials have no effect with New: the pool logs in", ErrInvalid)
 	}
 	return p
 }
 
-func newPeer(servers *store.Servers, lanes int, opts *Options) *Peer {
+func newPeer(servers *store.Servers, opts *Options) *Peer {
 	o := opts.withDefaults()
 	p := &Peer{
 		opts:     o,
@@ -278,33 +277,27 @@ func newPeer(servers *store.Servers, lanes int, opts *Options) *Peer {
 	for _, s := range p.opts.Sources {
 		p.sources = append(p.sources, guard(s, p.log))
 	}
-	p.lines = store.NewLines(servers, lanes, p.log, p.opts.CallTimeout, p.opts.beat())
+	p.lines = store.NewLines(servers, p.log, p.opts.CallTimeout, p.opts.beat())
 	p.calls = p.lines.Calls
 	p.reads = store.Reads(p.calls, 0)
-	p.producer = store.NewProducer(p.lines, p.space, p.log)
+	p.producer = store.NewProducer(p.calls, p.space, p.log)
 	p.engine = engine.New(engine.Config{
 		Log: p.log, Capacity: p.capacity, Failures: engine.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
-		CallTimeout: p.opts.CallTimeout, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
+		CallTimeout: p.opts.CallTimeout, MaxPayload: MaxPayloadSize, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
 		LostWrites: p.inboxes.Lost, Trace: p.trace,
 	})
-	p.recurring = recur.New(recur.Config{Calls: p.calls, Log: p.log, Beat: p.opts.beat(), Home: p.lines.Calls.Home, List: p.producer.List})
+	p.recurring = recur.New(recur.Config{Calls: p.calls, Log: p.log, Beat: p.opts.beat(), List: p.producer.List})
 	p.fleet = fleet.New(fleet.Config{
 		Lines: p.lines, Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version, Protocol: store.Ours,
-		Describe: describe, CameBack: p.cameBack, Trace: p.trace, Over: p.recurring.Over,
+		Describe: describe, CameBack: p.producer.Forget, Trace: p.trace, Over: p.recurring.Over,
 	})
 	servers.OnChange(p.fleet.Changed)
 	p.ends = await.New(await.Config{Listen: p.lines.AwaitEnd, Timeout: p.opts.CallTimeout,
-		Ask: func(ctx context.Context, q store.Keys, entries []string) ([]store.End, error) {
-			return store.Ends(ctx, p.reads, q, entries)
+		Ask: func(ctx context.Context, q store.Keys, names []string) ([]store.Fate, error) {
+			return store.Ends(ctx, p.reads, q, names)
 		}})
 	p.shutdown, p.shut = context.WithCancel(context.Background())
 	return p
-}
-
-// cameBack is called when Redis may have lost this peer's state.
-func (p *Peer) cameBack() {
-	p.producer.Forget()
-	p.recurring.Renew()
 }
 
 // WorkerID returns the worker's id, which changes after each eviction.
@@ -429,12 +422,14 @@ func public(err error) error {
 	switch err = logs.WithoutInput(err); {
 	case errors.Is(err, store.ErrUnknown) && !errors.Is(err, ErrUnknownOutcome): // a nested call may have added it
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
-	case errors.Is(err, store.ErrForgotten):
+	case errors.Is(err, store.ErrLost):
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
-	case errors.Is(err, store.ErrEvicted), errors.Is(err, store.ErrStale):
+	case errors.Is(err, store.ErrEvicted):
 		return ErrEvicted
 	case errors.Is(err, store.ErrDuplicate):
 		return ErrDuplicate
+	case errors.Is(err, store.ErrTooLarge) && !errors.Is(err, ErrTooLarge):
+		return fmt.Errorf("%w: %w: %w", ErrInvalid, ErrTooLarge, err)
 	case errors.Is(err, store.ErrProtocol):
 		return fmt.Errorf("%w: %w", ErrProtocol, err)
 	case store.IsMisplaced(err) && !errors.Is(err, ErrInvalid):

@@ -54,7 +54,7 @@ func TestDefaults(t *testing.T) {
 	must(t, q.Enqueue(t.Context(), []byte("hello")))
 	is.Equal(receive(t, got, 1), []string{"hello"})
 	stop()
-	is.Equal(redistest.Keys(t, redistest.Dial(t, server.URL()), "worqr"), []string{"worqr:protocol", "worqr:registry", "worqr:token:{q}"})
+	is.Equal(redistest.Keys(t, redistest.Dial(t, server.URL()), "worqr"), []string{"worqr:protocol", "worqr:registry", "worqr:state:{q}"})
 }
 
 // The application's own pool.
@@ -124,7 +124,6 @@ var (
 	is_            = peertest.Is
 	matching       = peertest.Matching
 	matchingAny    = peertest.MatchingAny
-	member         = peertest.Member
 	must           = peertest.Must
 	newGate        = peertest.NewGate
 	noTask         = peertest.NoTask
@@ -142,8 +141,8 @@ var (
 	add            = peertest.Add
 	receiveClosed  = peertest.ReceiveClosed
 	run            = peertest.Run
+	named          = peertest.Named
 	scheduled      = peertest.Scheduled
-	sha            = peertest.Sha
 	start          = peertest.Start
 	stats          = peertest.Stats
 	take           = peertest.Take

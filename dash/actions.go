@@ -90,7 +90,7 @@ var notes = map[Verb]string{
 	Drain: "The queue is paused. It’s drained once nothing runs anymore.", RunNow: "An extra run starts now, or once the current one ends. The schedule doesn't change.",
 	Return: "The worker is evicted, and %s returned to the front.",
 	Cancel: "Canceled: %s removed from the queue. Running copies are being stopped.", Delete: "All waiting tasks of the queue are deleted.",
-	Requeue: "%s put back into the queue.", Discard: "%s deleted.", Stop: "Stopping.",
+	Requeue: "%s put back into the queue. One stays if another task with its key waits or runs.", Discard: "%s deleted.", Stop: "Stopping.",
 	FailWorker: "The worker is evicted, and %s returned to the front.", Sweep: "Swept: %s evicted.",
 }
 

@@ -39,7 +39,7 @@ func TestActions(t *testing.T) {
 	is.Equal(peertest.Waiting(t, q), []string{"canary\nx"})
 	logged("enqueue")
 	b.act("verb", "enqueue", "name", "q", "payload", "keyed", "key", "k")
-	is.Equal(peertest.Waiting(t, q), []string{"keyed", "canary\nx"})
+	is.Equal(len(peertest.Named(t, q)), 1)
 
 	r = b.act("verb", "pause", "name", "q", "back", "queue?name=q")
 	is.True(strings.Contains(r.text, `value="resume"`)) // the page is newer than the action
@@ -50,6 +50,7 @@ func TestActions(t *testing.T) {
 	logged("resume")
 
 	b.act("verb", "cancel", "name", "q", "key", "k")
+	is.Equal(peertest.Named(t, q), nil)
 	is.Equal(peertest.Waiting(t, q), []string{"canary\nx"})
 	page := b.shows("queue?name=q", "task?digest=").text
 	_, digest, _ := strings.Cut(page, "task?digest=")
@@ -110,7 +111,7 @@ func TestActions(t *testing.T) {
 // Drain pauses a queue. Its page counts the running tasks until none is left.
 func TestDrain(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{})
+	p := open(t, worqr.Options{Name: "api-7"})
 	q := peertest.Working(t, p, "q")
 	peertest.Enqueue(t, q, "a", "b")
 	running := peertest.Take(t, q)
@@ -120,6 +121,7 @@ func TestDrain(t *testing.T) {
 	r := b.act("verb", "drain", "name", "q", "back", "queue?name=q&tab=running")
 	is.True(strings.Contains(r.text, "drained once nothing runs anymore"))
 	is.True(strings.Contains(r.text, "Paused, 1 still running"))
+	is.True(strings.Contains(r.text, "By api-7. "))
 	is.True(strings.Contains(r.text, "1 task will start once the queue is resumed"))
 	is.True(peertest.Stats(t, q).Paused)
 	await(t, told, "drain", "Paused, 1 still running")
@@ -154,7 +156,7 @@ func TestReturn(t *testing.T) {
 	is.Equal(b.post("act", "verb", "return", "name", "q", "worker", p.WorkerID(), "attempt", "other").StatusCode, http.StatusUnprocessableEntity)
 	r := b.act("verb", "return", "name", "q", "worker", value("worker"), "attempt", value("attempt"), "back", "queue?name=q")
 	is.True(strings.Contains(r.text, "2 tasks returned to the front"))
-	is.Equal(len(peertest.Waiting(t, q)), 2)
+	is.Equal(len(peertest.Waiting(t, q))+len(peertest.Named(t, q)), 2)
 	peertest.Eventually(t, "the worker comes back", func() bool {
 		task, err := q.StartTask(t.Context())
 		return err == nil && (task.Headers["trace"] == "abc" || string(task.Payload) == "also held")
@@ -365,7 +367,16 @@ func TestAnyKey(t *testing.T) {
 	var keys []string
 	for _, key := range []string{"a\nb", "a\r\nb", "a\rb", "a\xffb", "a+%62", " "} {
 		peertest.Add(t, q, worqr.TaskSpec{Key: key, Payload: []byte("x")})
+		peertest.Must(t, peertest.Take(t, q).Fail(t.Context(), errors.New("no")))
 		keys = append(keys, key)
+	}
+	browsed := func(value string) string { // as a browser sends it
+		return strings.NewReplacer("\r\n", "\r\n", "\r", "\r\n", "\n", "\r\n").Replace(strings.ToValidUTF8(html.UnescapeString(value), "\ufffd"))
+	}
+	for _, input := range strings.Split(b.shows("failed?name=q", "6 failed tasks.").text, `name="id" value="`)[1:] {
+		id, _, _ := strings.Cut(input, `"`)
+		r := b.act("verb", "requeue", "name", "q", "id", browsed(id), "back", "failed?name=q")
+		is.True(strings.Contains(r.text, "1 task put back"))
 	}
 	for len(keys) > 0 {
 		key := keys[len(keys)-1]
@@ -374,11 +385,10 @@ func TestAnyKey(t *testing.T) {
 		_, input, _ := strings.Cut(page, `name="verb" value="cancel"><input type="hidden" name="name" value="q"><input type="hidden" `)
 		input, _, _ = strings.Cut(input, ">")
 		name, value, _ := strings.Cut(strings.TrimSuffix(strings.TrimPrefix(input, `name="`), `"`), `" value="`)
-		value = strings.NewReplacer("\r\n", "\r\n", "\r", "\r\n", "\n", "\r\n").Replace(strings.ToValidUTF8(html.UnescapeString(value), "\ufffd")) // as a browser
-		r := b.act("verb", "cancel", "name", "q", name, value)
-		is.True(strings.Contains(r.text, "1 task removed"))
+		r := b.act("verb", "cancel", "name", "q", name, browsed(value))
+		is.True(strings.Contains(r.text, "Canceled: 1 task removed"))
 		var left []string
-		for s, err := range q.Scheduled(t.Context()) {
+		for s, err := range q.Named(t.Context()) {
 			is.NoErr(err)
 			left = append(left, s.Key)
 		}

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -153,7 +154,7 @@ func TestPages(t *testing.T) {
 	b.shows("queue?name=emails", "second", "Throughput", "polyline")
 	b.shows("queue?name=emails&tab=running", "replica-1", "to&#34;:&#34;ann")
 	b.shows("queue?name=emails&tab=scheduled", "invoice-7", "in 59 min")
-	b.shows("queue?name=emails&tab=added", "No added task")
+	b.shows("queue?name=emails&tab=named", "No named task is ready")
 	b.shows("failed", "emails", "3 tasks")
 	b.shows("failed?name=emails", "no such mailbox: …", "disk full", "bad mail")
 	b.shows("task?name=emails&key=invoice-7", "Starts in 59 min", "later")
@@ -261,13 +262,14 @@ func TestForgedWords(t *testing.T) {
 	forged := "\x1b\xff\u202e" + strings.Repeat("evil", 1<<16)
 	for f, err := range q.Failed(t.Context()) {
 		is.NoErr(err)
-		redistest.Do(t, conn, "HSET", key("failed:keyed")+":k:"+f.ID, "kind", forged)
+		failure := forged + ":1:w:w.1.1.1:0:0:0:6:reason"
+		redistest.Do(t, conn, "HSET", key("failed:tasks"), f.ID, fmt.Sprintf("0:0:0:0:0:%d:%spayload", len(failure), failure))
 	}
 	redistest.Do(t, conn, "ZADD", key("recurring"), "9e15", "k:cleanup")
-	redistest.Do(t, conn, "HSET", key("recurrence")+":k:cleanup", "passed", 1, "times", 2, "last", forged+":1:1")
+	redistest.Do(t, conn, "HSET", key("recurrence"), "k:cleanup", "2|", "passed:k:cleanup", 1, "last:k:cleanup", forged+":1:1")
 	peertest.Add(t, q, worqr.TaskSpec{Key: "running", Payload: []byte("held")})
 	peertest.Take(t, q)
-	redistest.Do(t, conn, "HSET", key("keyed")+":k:running", "process", forged)
+	redistest.Do(t, conn, "HSET", key("runs"), "k:running", forged+":0:0:")
 	b := browse(t, p, &dash.Options{AllowActions: true})
 	page := b.get("failed?name=q").text
 	_, digest, _ := strings.Cut(page, "task?digest=")

@@ -85,6 +85,12 @@ func why(r inspect.Reason, c *inspect.TaskCopy) string {
 		return "No live peer has its schedule; start a peer that calls Every for it."
 	case inspect.ReasonReturning:
 		return "That worker is gone, and the task is being returned to the front."
+	case inspect.ReasonStopping:
+		return "It was canceled, and that worker is to stop it."
+	case inspect.ReasonHeldUp:
+		return "Tasks of a worker that is gone are being returned; nothing starts until then."
+	case inspect.ReasonAside:
+		return "The handler for failed tasks has failed, too."
 	case inspect.ReasonNotDue, inspect.ReasonBlocked, inspect.ReasonFailed:
 		return ""
 	}

@@ -20,7 +20,7 @@ type found struct {
 }
 
 // anywhere lists where a task may be if only the payload's digest is known.
-var anywhere = []inspect.CopyState{inspect.CopyRunning, inspect.CopyScheduled, inspect.CopyWaiting, inspect.CopyFailed}
+var anywhere = []inspect.CopyState{inspect.CopyRunning, inspect.CopyScheduled, inspect.CopyBlocked, inspect.CopyWaiting, inspect.CopyFailed}
 
 // find looks for a task in the listings of these states, as far as they're read before ctx ends. It
 // returns nil if it finds none, with an error if a listing couldn't be read.
@@ -31,14 +31,18 @@ func (d *dashboard) find(ctx context.Context, queue string, in []inspect.CopySta
 			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Error: printable(t.LastError)}, nil
 		}
 	}
-	for t := range some(in, inspect.CopyScheduled, q.Scheduled(ctx), mostRows, &err) {
-		if is(t.Key, t.Payload) {
-			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Expires: t.Expires, Error: printable(t.LastError)}, nil
-		}
-	}
-	for t := range some(in, inspect.CopyWaiting, q.Added(ctx), mostRows, &err) {
-		if is(t.Key, t.Payload) {
-			return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Expires: t.Expires}, nil
+	for _, list := range []struct {
+		of    inspect.CopyState
+		named []inspect.NamedState
+	}{
+		{inspect.CopyScheduled, []inspect.NamedState{inspect.NamedScheduled}},
+		{inspect.CopyBlocked, []inspect.NamedState{inspect.NamedBlocked}},
+		{inspect.CopyWaiting, []inspect.NamedState{inspect.NamedReady, inspect.NamedRisky}},
+	} {
+		for t := range some(in, list.of, q.Named(ctx, list.named...), mostRows, &err) {
+			if is(t.Key, t.Payload) {
+				return &found{Payload: t.Payload, Key: t.Key, Headers: t.Headers, Expires: t.Expires, Error: printable(t.LastError)}, nil
+			}
 		}
 	}
 	for t := range some(in, inspect.CopyFailed, q.Failed(ctx), mostRows, &err) {

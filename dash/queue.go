@@ -8,7 +8,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 )
 
@@ -29,8 +28,10 @@ type taskRow struct {
 	Link    string
 	Worker  *inspect.Worker
 	ID      string // of its worker
+	State   inspect.NamedState
 	At      time.Time
 	Retries int
+	Crashes int
 	Error   string
 	Headers int
 }
@@ -84,25 +85,24 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 			r.At, r.ID, r.Worker, r.Error, r.Headers = t.StartedAt, t.WorkerID, now.worker(t.WorkerID), printable(t.LastError), len(t.Headers)
 			body.Rows = append(body.Rows, r)
 		}
-	case "scheduled":
-		var all []inspect.ScheduledTask
-		all, body.More, err = first(q.Scheduled(ctx), until)
-		for _, t := range all {
-			r := row(t.Key, t.Payload)
-			r.At, r.Retries, r.Error, r.Headers = t.DueAt, t.Retries, printable(t.LastError), len(t.Headers)
-			body.Rows = append(body.Rows, r)
+	case "named", "scheduled":
+		states := []inspect.NamedState{inspect.NamedReady, inspect.NamedRisky}
+		if body.Tab == "scheduled" {
+			states = []inspect.NamedState{inspect.NamedScheduled, inspect.NamedBlocked}
 		}
-	case "added":
-		var all []inspect.AddedTask
-		all, body.More, err = first(q.Added(ctx), until)
+		var all []inspect.NamedTask
+		all, body.More, err = first(q.Named(ctx, states...), until)
 		for _, t := range all {
 			r := row(t.Key, t.Payload)
-			r.At, r.Headers = t.EnqueuedAt, len(t.Headers)
+			r.State, r.Retries, r.Crashes, r.Error, r.Headers = t.State, t.Retries, t.Crashes, printable(t.LastError), len(t.Headers)
+			if r.At = t.EnqueuedAt; body.Tab == "scheduled" {
+				r.At = t.DueAt
+			}
 			body.Rows = append(body.Rows, r)
 		}
 	default:
 		var all [][]byte
-		all, body.More, err = inOrder(ctx, q, until)
+		all, body.More, err = first(q.Tasks(ctx), until)
 		for _, payload := range all {
 			body.Rows = append(body.Rows, row("", payload))
 		}
@@ -114,32 +114,6 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 		body.Err = printable(err.Error())
 	}
 	body.Rows, body.Pager = paged(body.Rows, "queue", query)
-}
-
-// inOrder returns the tasks that may start now, in order. Tasks that aren't due yet come after these, and are
-// left out: they have their own list.
-func inOrder(ctx context.Context, q *worqr.Queue, most int) (some [][]byte, more bool, err error) {
-	stats, err := q.Stats(ctx)
-	if err != nil {
-		return nil, false, err
-	}
-	due, now := 0, time.Now()
-	for t, err := range q.Scheduled(ctx) {
-		if err != nil {
-			return nil, false, err
-		}
-		if due == most || t.DueAt.After(now) {
-			break
-		}
-		due++
-	}
-	if n := stats.Waiting + due; n == 0 {
-		return nil, false, nil
-	} else if n < most {
-		some, _, err = first(q.Tasks(ctx), n)
-		return some, false, err
-	}
-	return first(q.Tasks(ctx), most)
 }
 
 // first returns the first rows of a listing, and whether there may be more.

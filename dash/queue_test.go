@@ -1,6 +1,7 @@
 package dash_test
 
 import (
+	"maps"
 	"slices"
 	"strings"
 	"testing"
@@ -10,20 +11,32 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// inOrder returns the tasks that may start now, and none that aren't due.
-func TestOrder(t *testing.T) {
+// Each task is in one of the lists, with its state.
+func TestLists(t *testing.T) {
 	is := parallel(t)
 	p := open(t, worqr.Options{})
-	q := p.Queue("q")
+	q := peertest.Working(t, p, "q")
 	b := browse(t, p, nil)
-	peertest.Add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("not due yet"), At: time.Now().Add(time.Hour)})
-	page := b.shows("queue?name=q", "No task is waiting.").text
-	is.True(!strings.Contains(page, "not due yet"))
+	peertest.Add(t, q, worqr.TaskSpec{Key: "running", Payload: []byte("it runs")})
+	peertest.Take(t, q)
+	b.shows("queue?name=q", "No task is on the list.")
+	b.shows("queue?name=q&tab=named", "No named task is ready.")
+	b.shows("queue?name=q&tab=scheduled", "Nothing is scheduled.")
+	peertest.Add(t, q, worqr.TaskSpec{Key: "running", Payload: []byte("behind it")})
+	peertest.Add(t, q, worqr.TaskSpec{Key: "later", Payload: []byte("not due yet"), At: time.Now().Add(time.Hour)})
+	peertest.Add(t, q, worqr.TaskSpec{Key: "now", Payload: []byte("may start")})
 	peertest.Enqueue(t, q, "first", "second")
-	peertest.Add(t, q, worqr.TaskSpec{Key: "due", Payload: []byte("third")})
-	page = b.shows("queue?name=q", "first", "second", "third").text
-	is.True(!strings.Contains(page, "not due yet"))
-	b.shows("queue?name=q&tab=scheduled", "not due yet")
+	lists := map[string][]string{
+		"waiting": {"first", "second"}, "running": {"it runs"}, "named": {"may start", `State">ready<`},
+		"scheduled": {"not due yet", `State">scheduled<`, "behind it", ">blocked<"},
+	}
+	all := slices.Concat(slices.Collect(maps.Values(lists))...)
+	for tab, want := range lists {
+		page := b.shows("queue?name=q&tab="+tab, want...).text
+		for _, text := range all {
+			is.Equal(strings.Contains(page, text), slices.Contains(want, text))
+		}
+	}
 }
 
 // Anybody can write a link with any page number. None makes the dashboard read more than it can

@@ -19,22 +19,24 @@ func TestRecurring(t *testing.T) {
 	b := browse(t, p, &dash.Options{AllowActions: true, Interval: 100 * time.Millisecond})
 	b.shows("recurring", "There are no recurring tasks.")
 	ran := make(chan string, 10)
-	fails := make(chan bool, 1)
-	for _, name := range []string{"jobs", "reports"} {
-		q := p.Queue(name)
-		q.Handle(func(_ context.Context, task *worqr.Task) error {
-			select {
-			case <-fails:
-				return worqr.Permanent(context.DeadlineExceeded)
-			default:
-			}
-			ran <- string(task.Payload) + task.Headers["tenant"]
-			return nil
-		}, nil)
-		is.NoErr(q.Every("nightly", worqr.Interval(365*24*time.Hour), []byte(name), &worqr.EveryOptions{Headers: map[string]string{"tenant": "-acme"}}))
-	}
+	jobs, reports := p.Queue("jobs"), p.Queue("reports")
+	jobs.Handle(func(_ context.Context, task *worqr.Task) error {
+		ran <- string(task.Payload) + task.Headers["tenant"]
+		return nil
+	}, nil)
+	ends := make(chan error) // how occurrences end
+	reports.Handle(func(ctx context.Context, _ *worqr.Task) error {
+		select {
+		case err := <-ends:
+			return err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}, nil)
+	is.NoErr(jobs.Every("nightly", worqr.Interval(365*24*time.Hour), []byte("jobs"), &worqr.EveryOptions{Headers: map[string]string{"tenant": "-acme"}}))
+	is.NoErr(reports.Every("often", worqr.Interval(time.Second), nil, nil))
 	peertest.Run(t, p)
-	page := b.shows("recurring", "nightly", "jobs", "reports", "none yet").text
+	page := b.shows("recurring", "nightly", "jobs", "often", "reports", "none yet").text
 	is.True(strings.Contains(page, `value="run-now"`))
 	page = b.shows("recurring?name=jobs", "Recurring tasks of", "nightly").text
 	is.True(!strings.Contains(page, ">reports<"))
@@ -45,10 +47,10 @@ func TestRecurring(t *testing.T) {
 	r := b.act("verb", "run-now", "name", "jobs", "key", "nightly", "back", "recurring")
 	is.True(strings.Contains(r.text, "An extra run starts now"))
 	is.Equal(<-ran, "jobs-acme") // its payload and headers
-	b.shows("recurring?name=jobs", "finished")
-	fails <- true
-	told := b.stream(t.Context(), "show=recurring&name=jobs")
-	b.act("verb", "run-now", "name", "jobs", "key", "nightly")
+	told := b.stream(t.Context(), "show=recurring&name=reports")
+	ends <- nil
+	await(t, told, "recurring-rows", "finished")
+	ends <- worqr.Permanent(context.DeadlineExceeded)
 	await(t, told, "recurring-rows", `<span class="tag error">failed</span>`)
 	is.Equal(b.post("act", "verb", "run-now", "name", "jobs", "key", "other").StatusCode, http.StatusUnprocessableEntity)
 }

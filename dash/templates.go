@@ -37,10 +37,11 @@ var columns = []column{
 	{"Running", "running", "n"}, {"Scheduled", "scheduled", "n"}, {"Failed", "failed", "n"}, {"Workers", "workers", "n"},
 }
 
-// A tab is a list of a queue's tasks.
+// A tab is a list of a queue's tasks. Those on the queue's list are only payloads; named ones are ready or
+// risky, scheduled ones also blocked.
 type tab struct{ Name, Label string }
 
-var tabs = []tab{{"waiting", "In order"}, {"running", "Running"}, {"scheduled", "Scheduled"}, {"added", "Added"}}
+var tabs = []tab{{"waiting", "List"}, {"named", "Named"}, {"scheduled", "Scheduled"}, {"running", "Running"}}
 
 // due formats when something starts.
 func due(t time.Time) string {

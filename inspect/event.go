@@ -22,9 +22,8 @@ const (
 	EventLost   EventKind = "lost"   // this peer noticed that Redis lost writes
 )
 
-// An Event is what Peer.Events yields: something that happened on a queue. If a payload is above 64
-// KiB (1 KiB for EventCancel), or a result above 64 KiB or worqr.Options.MaxResult, the event has only
-// its size and digest. When many tasks end at once, smaller payloads and results may be left out, too.
+// An Event is what Peer.Events yields: something that happened on a queue. Of a payload or a result above 64 KiB,
+// EventDone has only the size; of a payload above 1 KiB, EventCancel has only the size and the digest.
 type Event struct {
 	Kind     EventKind
 	Queue    string // "" for EventSync
@@ -34,9 +33,8 @@ type Event struct {
 	Count    int    // for EventWork
 	Evidence string // for EventLost: what this peer noticed
 
-	// Sizes in bytes. Digests are SHA-1 in hex, of large values only, and may be missing.
-	PayloadSize, ResultSize     int
-	PayloadDigest, ResultDigest string
+	PayloadSize, ResultSize int    // in bytes
+	PayloadDigest           string // for EventCancel of a large payload: SHA-1 in hex
 }
 
 func (e Event) Format(s fmt.State, _ rune) { logs.Show(s, "event", e) }

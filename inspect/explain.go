@@ -93,7 +93,7 @@ func (e *Explanation) String() string {
 	case e.NoSuchQueue:
 		return fmt.Sprintf("No queue %q exists under the prefix %q. Check the name, the prefix and the URL of Redis.", e.Queue, e.Prefix)
 	case len(e.Copies) == 0:
-		return fmt.Sprintf("No copy of the task is on %q: it was never enqueued, or it's done, canceled or deleted. Tasks from Add without Key or Unique are found by their key or a header.", e.Queue)
+		return fmt.Sprintf("No copy of the task is on %q: it was never enqueued, or it's done, canceled or deleted. Tasks with a key are found by that, or by a header.", e.Queue)
 	}
 	all := make([]string, len(e.Copies))
 	for i := range e.Copies {

@@ -11,23 +11,25 @@ import (
 
 // QueueStats are counts of one queue, as Queue.Stats returns them.
 type QueueStats struct {
-	Waiting     int  // on the list, and added tasks
-	Scheduled   int  // in the schedule
+	Waiting     int  // that may start: on the list, named ones that are ready, and risky ones
+	Scheduled   int  // for a time, even if that has come; or behind the running task with their key
 	Running     int  // held by workers, running or prefetched
 	Failed      int  // not counting those that OnFailed is handling
 	Workers     int  // including dead ones until they're evicted
 	IdleWorkers int  // with free slots
 	Silent      bool // it has workers, and none has renewed its lease in time
 	Paused      bool
+	PausedBy    string    // Options.Name of the peer that paused it
+	PausedSince time.Time // by Redis's clock
 	// Oldest is how long ago the task that has waited longest could have started, by Redis's clock:
-	// the front of the list, the first added task, or the one most overdue in the schedule. A task
-	// enqueued for a time in the past counts as waiting since then. For the list it's accurate to
-	// about a second or 2 %. It leaves out tasks that arrived after a peer last served the queue,
-	// and may be too high after cancels.
+	// the front of the list, the first named task that is ready, or the one most overdue in the
+	// schedule. A named task that is ready counts as waiting since it was added, or was due if that's
+	// later, even if it has been retried or requeued since. For the list it's accurate to about a
+	// second or 2 %. It leaves out tasks that arrived after a peer last served the queue, and may be
+	// too high after cancels.
 	Oldest time.Duration
-	// Tokens counts the fencing tokens issued. Each start takes one, and so does each cancel, and
-	// each worker that leaves or is evicted. The difference between two reads is roughly the
-	// number of attempts started.
+	// Tokens counts the fencing tokens issued: one for each start, and for each worker that leaves or is
+	// evicted. The difference between two reads is roughly the number of attempts started.
 	Tokens int64
 }
 

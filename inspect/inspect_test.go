@@ -66,7 +66,7 @@ func TestRowsAreDiscreet(t *testing.T) {
 	var text strings.Builder
 	log, structured := slog.New(slog.NewTextHandler(&text, nil)), slog.New(slog.NewJSONHandler(&text, nil))
 	for _, row := range []any{
-		inspect.AddedTask{Key: canary, Payload: payload, Headers: headers}, inspect.ScheduledTask{Key: canary, Payload: payload, Headers: headers},
+		inspect.NamedTask{Key: canary, Payload: payload, Headers: headers},
 		inspect.RunningTask{Key: canary, Payload: payload, Headers: headers}, inspect.FailedTask{Key: canary, Payload: payload, Headers: headers},
 		inspect.Event{Payload: payload, Result: payload}, inspect.RecurringTask{Key: canary}, inspect.TaskCopy{Key: canary},
 		inspect.Explanation{Queue: "q", Copies: []inspect.TaskCopy{{Key: canary, State: inspect.CopyWaiting}}, Recurs: &inspect.RecurringTask{Key: canary}},

@@ -3,39 +3,41 @@ package inspect
 import (
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr/internal/causes"
 	"github.com/worqr/worqr/internal/logs"
 )
 
-// An AddedTask is a row of Queue.Added: a task from Add without Key, At or Unique that waits for its
-// first start. Once it's retried, returned or changed, it's a ScheduledTask.
-type AddedTask struct {
-	Key        string
-	Payload    []byte
-	Headers    map[string]string
-	EnqueuedAt time.Time // by Redis's clock
-	Expires    time.Time // zero: never
-}
+// A NamedState says where a named task waits.
+type NamedState string
 
-// A ScheduledTask is a row of Queue.Scheduled: a task with a key or a time, a unique one, or one that
-// waits for a retry.
-type ScheduledTask struct {
-	Key        string // "" if it has none
+const (
+	NamedReady     NamedState = "ready"     // it may start
+	NamedScheduled NamedState = "scheduled" // it waits for its time
+	NamedRisky     NamedState = "risky"     // one more crash would make it fail: a worker runs one such task at a time
+	NamedBlocked   NamedState = "blocked"   // behind the running task with its key
+)
+
+// A NamedTask is a row of Queue.Named: a task from Add, or one from Enqueue that waits for a retry or is
+// risky.
+type NamedTask struct {
+	Key        string // "" for a unique task, and for one from Enqueue
+	State      NamedState
 	Payload    []byte
 	Headers    map[string]string
-	DueAt      time.Time // by Redis's clock
+	DueAt      time.Time // by Redis's clock: when it may start, or could; zero if it never had a time
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
 	Expires    time.Time // zero: never
 	Retries    int
-	Crashes    int    // of a task with a key
+	Crashes    int    // of a task from Add
 	LastError  string // of the last attempt, at most 1,024 bytes; "" if there was none
 }
 
 // A RunningTask is a row of Queue.Running: a task that a worker holds, running or prefetched.
 type RunningTask struct {
-	AttemptID string
+	AttemptID string // unique within the queue
 	WorkerID  string
 	Payload   []byte
 	Key       string // "" if it has none
@@ -45,7 +47,7 @@ type RunningTask struct {
 	Headers    map[string]string
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
 	LastError  string    // of the previous attempt; "" if there was none
-	DueAt      time.Time // for tasks from Add and recurring tasks; otherwise zero
+	DueAt      time.Time // the time given in Add, or that of an occurrence; otherwise zero
 
 	Attempt, Retries, Crashes int // as in worqr.Task; without a key, crashes aren't known
 }
@@ -67,7 +69,7 @@ type RecurringTask struct {
 
 // A FailedTask is a row of Queue.Failed, and the Failure of a task that OnFailed handles.
 type FailedTask struct {
-	ID       string
+	ID       string // for RequeueFailed and DeleteFailed; it has the escaped key, and a number
 	Payload  []byte
 	Key      string // "" if it had none
 	Kind     FailureKind
@@ -79,7 +81,7 @@ type FailedTask struct {
 
 	Headers    map[string]string
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
-	DueAt      time.Time // when it was due, by Redis's clock; zero if it isn't known, as for Enqueue
+	DueAt      time.Time // the time given in Add, or that of an occurrence; otherwise zero
 }
 
 // A FailureKind says why a task is in the failed queue.
@@ -96,19 +98,12 @@ const (
 	FailureCrashed FailureKind = "crashed"
 )
 
-func (t AddedTask) Format(s fmt.State, _ rune) { logs.Show(s, "added task", t) }
+func (t NamedTask) Format(s fmt.State, _ rune) { logs.Show(s, "named task", t) }
 
-func (t AddedTask) LogValue() slog.Value {
+func (t NamedTask) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("since", t.EnqueuedAt.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)), slog.Int("headers", len(t.Headers)))
-}
-
-func (t ScheduledTask) Format(s fmt.State, _ rune) { logs.Show(s, "scheduled task", t) }
-
-func (t ScheduledTask) LogValue() slog.Value {
-	return slog.GroupValue(
-		slog.String("at", t.DueAt.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)),
-		slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
+		slog.String("state", string(t.State)), slog.String("at", t.DueAt.Format(time.RFC3339Nano)), slog.Int("bytes", len(t.Payload)),
+		slog.Int("headers", len(t.Headers)), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes))
 }
 
 func (t RunningTask) Format(s fmt.State, _ rune) { logs.Show(s, "running task", t) }
@@ -127,7 +122,7 @@ func (t FailedTask) Format(s fmt.State, _ rune) { logs.Show(s, "failed task", t)
 
 func (t FailedTask) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("id", t.ID), slog.String("kind", string(t.Kind)), slog.String("error", t.Error),
+		slog.String("number", t.ID[strings.LastIndexAny(t.ID, ":#")+1:]), slog.String("kind", string(t.Kind)), slog.String("error", t.Error),
 		slog.Int("bytes", len(t.Payload)), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes),
 		slog.String("worker", t.WorkerID), slog.String("at", t.FailedAt.Format(time.RFC3339Nano)))
 }

@@ -192,11 +192,11 @@ func TestCancel(t *testing.T) {
 
 	report := redistest.Sure(q.Cancel(t.Context(), []byte("waiting")))(t)
 	is.NoErr(report.Wait(t.Context()))
-	is.Equal([]int{report.Removed, report.Stopped, report.Finished}, []int{1, 0, 0})
+	is.Equal(report.Removed, 1)
 
 	report = redistest.Sure(q.Cancel(t.Context(), []byte("running")))(t)
 	is.NoErr(report.Wait(t.Context()))
-	is.Equal([]int{report.Removed, report.Stopped, report.Finished}, []int{1, 1, 0})
+	is.Equal(report.Removed, 1)
 	is.Equal(receive(t, ended), worqr.ErrCanceled)
 	is.Equal(receive(t, started), "next")
 }

@@ -240,15 +240,17 @@ func (s *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 		c.reports[i], err = q.Cancel(ctx, payload)
 		return err
 	})
-	c.count()
+	for _, r := range c.reports {
+		if r != nil {
+			c.Removed += r.Removed
+		}
+	}
 	return c, err
 }
 
 // A CancelReport says what a cancel did on all queues. It isn't safe for concurrent use.
 type CancelReport struct {
-	Removed  int // waiting copies
-	Stopped  int // running copies; set by Wait
-	Finished int // running copies that finished before they were stopped; set by Wait
+	Removed int // waiting copies
 
 	reports []*worqr.CancelReport // nil where the cancel failed
 }
@@ -263,17 +265,7 @@ func (c *CancelReport) Wait(ctx context.Context) error {
 		}
 	}
 	all.Wait()
-	c.count()
 	return errors.Join(errs...)
-}
-
-func (c *CancelReport) count() {
-	c.Removed, c.Stopped, c.Finished = 0, 0, 0
-	for _, r := range c.reports {
-		if r != nil {
-			c.Removed, c.Stopped, c.Finished = c.Removed+r.Removed, c.Stopped+r.Stopped, c.Finished+r.Finished
-		}
-	}
 }
 
 // Failed yields the failed tasks of each queue, newest first, one queue after the other.

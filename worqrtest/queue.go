@@ -2,11 +2,11 @@ package worqrtest
 
 import (
 	"context"
-	"slices"
 	"testing"
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 // patience limits every wait, by the clock that applies: a real one, or a bubble's.
@@ -49,11 +49,11 @@ func isBusy(t testing.TB, q *worqr.Queue) bool {
 	if s.Scheduled == 0 || s.Paused {
 		return false
 	}
-	for next, err := range q.Scheduled(ctx) {
+	for next, err := range q.Named(ctx, inspect.NamedScheduled, inspect.NamedBlocked) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return !next.DueAt.After(time.Now())
+		return next.State == inspect.NamedBlocked || !next.DueAt.After(time.Now())
 	}
 	return false
 }
@@ -61,53 +61,29 @@ func isBusy(t testing.TB, q *worqr.Queue) bool {
 // A Task is a task that waits in a queue.
 type Task struct {
 	Payload string
-	Key     string            // "" for those of Enqueue
+	Key     string            // "" for those of Enqueue, and for unique ones
 	Headers map[string]string // nil if it has none
 	DueAt   time.Time         // zero is now
 }
 
-// Enqueued returns the tasks that wait in the queue: those of Enqueue, then those of Add, then those
-// in the schedule, each in the order in which they start. No peer should be serving the queue.
+// Enqueued returns the tasks that wait in the queue: those of Enqueue, then those of Add that may start,
+// and then those with a time; each in the order in which they start. No peer should be serving the queue.
 func Enqueued(t testing.TB, q *worqr.Queue) (all []Task) {
 	t.Helper()
 	ctx := context.Background()
-	var keyed []Task
-	due, later := map[string]int{}, map[string]int{} // how many tasks with a key have a payload
-	for a, err := range q.Added(ctx) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		keyed = append(keyed, Task{Payload: string(a.Payload), Key: a.Key, Headers: a.Headers})
-		later[string(a.Payload)]++
-	}
-	for s, err := range q.Scheduled(ctx) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		keyed = append(keyed, Task{Payload: string(s.Payload), Key: s.Key, Headers: s.Headers, DueAt: s.DueAt})
-		if s.DueAt.After(time.Now()) {
-			later[string(s.Payload)]++
-		} else {
-			due[string(s.Payload)]++
-		}
-	}
 	for payload, err := range q.Tasks(ctx) {
 		if err != nil {
 			t.Fatal(err)
 		}
 		all = append(all, Task{Payload: string(payload)})
 	}
-	// For each part of the queue, Tasks yields the due tasks of the schedule, then those of Enqueue,
-	// then the others.
-	is := func(task Task, of map[string]int) bool {
-		of[task.Payload]--
-		return of[task.Payload] >= 0
+	for n, err := range q.Named(ctx) {
+		if err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, Task{Payload: string(n.Payload), Key: n.Key, Headers: n.Headers, DueAt: n.DueAt})
 	}
-	all = slices.DeleteFunc(all, func(task Task) bool { return is(task, due) })
-	slices.Reverse(all)
-	all = slices.DeleteFunc(all, func(task Task) bool { return is(task, later) })
-	slices.Reverse(all)
-	return append(all, keyed...)
+	return all
 }
 
 // Payloads returns the payloads of Enqueued.

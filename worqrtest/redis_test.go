@@ -262,3 +262,28 @@ func TestEnqueued(t *testing.T) {
 		}
 	})
 }
+
+// Whether a task waits, runs or has ended is known, as on Redis.
+func TestResult(t *testing.T) {
+	t.Parallel()
+	Virtual(t, func(t *testing.T, redis *Redis) {
+		peer := redis.Peer(nil)
+		q, ctx, began, end := peer.Queue("q"), t.Context(), make(chan bool), make(chan bool)
+		q.Handle(func(_ context.Context, task *worqr.Task) error {
+			began <- true
+			<-end
+			task.Result = []byte("done")
+			return nil
+		}, nil)
+		add(t, q, worqr.TaskSpec{Key: "k", KeepResult: time.Hour})
+		for _, then := range []func(){func() { peer.Serve(); <-began }, func() { close(end) }} {
+			if _, err := q.Result(ctx, "k"); !errors.Is(err, worqr.ErrNotEnded) {
+				t.Errorf("Result before the end: %v", err)
+			}
+			then()
+		}
+		if r, err := q.Wait(ctx, "k"); err != nil || string(r.Value) != "done" {
+			t.Errorf("Wait: %v, %v", r, err)
+		}
+	})
+}

@@ -107,7 +107,7 @@ type Task struct {
 	At        time.Time // by this peer's clock
 	Queue     string
 	WorkerID  string
-	AttemptID string
+	AttemptID string // unique within the queue
 	Key       string // "" if it has none
 	Digest    string // the first 8 digits of the payload's digest, as in the log; "" if unknown
 	Token     int64

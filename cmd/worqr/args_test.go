@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/peertest"
 )
 
 // raw is invalid UTF-8 followed by U+FFFD. The two must not be confused.
@@ -13,22 +13,15 @@ const raw = "\xfe\xff\ufffd"
 // Payloads, keys and headers arrive byte for byte.
 func TestRawArguments(t *testing.T) {
 	s := newShell(t)
-	ctx := t.Context()
 	q := s.peer.Queue("q")
 	s.run(exitWell, "enqueue", "q", raw, "")
 	s.run(exitWell, "enqueue", "q", "p"+raw, "--header", "h="+raw+"=b")
 	s.run(exitWell, "enqueue", "q", "k"+raw, "--key", "key"+raw, "--in", "1h")
-	var payloads []string
-	for p := range redistest.Each(t, q.Tasks(ctx)) {
-		payloads = append(payloads, string(p))
-	}
-	s.is.Equal(payloads, []string{raw, "", "p" + raw, "k" + raw})
-	for a := range redistest.Each(t, q.Added(ctx)) {
-		s.is.Equal(a.Headers, map[string]string{"h": raw + "=b"})
-	}
-	for p := range redistest.Each(t, q.Scheduled(ctx)) {
-		s.is.Equal(p.Key, "key"+raw)
-	}
+	s.is.Equal(peertest.Waiting(t, q), []string{raw, ""})
+	named := peertest.Named(t, q)
+	s.is.Equal([]string{string(named[0].Payload), string(named[1].Payload)}, []string{"p" + raw, "k" + raw})
+	s.is.Equal(named[0].Headers, map[string]string{"h": raw + "=b"})
+	s.is.Equal(named[1].Key, "key"+raw)
 	s.run(exitWell, "explain", "q", raw)
 	s.run(exitWell, "explain", "q", "--header", "h="+raw+"=b")
 	s.run(exitUnwell, "explain", "q", strings.ToValidUTF8(raw, "\ufffd"))
@@ -40,8 +33,8 @@ func TestRawArguments(t *testing.T) {
 func TestNegativeNumbers(t *testing.T) {
 	s := newShell(t)
 	s.run(exitWell, "enqueue", "q", "a", "--max-retries", "-1")
-	s.is.Equal(len(s.rows(exitWell, "waiting", "q", "-n", "-1")), 1)
-	s.run(exitUnwell, "cancel", "q", "b", "--wait", "-1s")
+	s.is.Equal(len(s.rows(exitWell, "tasks", "q", "-n", "-1")), 1)
+	s.run(exitWell, "cancel", "q", "b", "--wait", "-1s")
 	for flag, args := range map[string][]string{
 		"a duration may not be negative": {"enqueue", "q", "b", "--in", "-1s"}, "--concurrency must be at least 1": {"work", "q", "-c", "-1", "--", "true"},
 		"can't be negative": {"work", "q", "--keep-failed", "-1", "--", "true"},

@@ -13,8 +13,8 @@ import (
 
 type cancelCommand struct {
 	onQueue
-	Payload *string       `arg:"" optional:"" help:"Payload of the task; all its copies are canceled. Without it or --key, it's read from standard input, byte for byte."`
-	Key     *string       `placeholder:"KEY" help:"Cancel the tasks under this key, whatever their payload."`
+	Payload *string       `arg:"" optional:"" help:"Payload of the task; all its copies without a key are canceled. Without it or --key, it's read from standard input, byte for byte."`
+	Key     *string       `placeholder:"KEY" help:"Cancel the tasks under this key, whatever their payload. Tasks with keys are found only this way."`
 	Wait    time.Duration `default:"30s" help:"How long to wait for running copies to stop; the default is 30s, and 0s doesn't wait."`
 }
 
@@ -49,10 +49,13 @@ func (c *cancelCommand) Run(ctx context.Context, con *console) error {
 	defer done()
 	waited := report.Wait(waiting)
 	late := errors.Is(waited, context.DeadlineExceeded) && ctx.Err() == nil
-	text := fmt.Sprintf("%d removed, %d stopped, %d finished before they were stopped", report.Removed, report.Stopped, report.Finished)
-	row := map[string]any{"removed": report.Removed, "stopped": report.Stopped, "finished": report.Finished, "still_running": waited != nil}
-	if waited != nil && !late {
+	text := fmt.Sprintf("%d removed", report.Removed)
+	row := map[string]any{"removed": report.Removed, "still_running": waited != nil}
+	switch {
+	case waited != nil && !late:
 		return c.cutOff(con.out, waited, 1, text+"; running copies were told to stop", row)
+	case waited == nil:
+		text += ", none running"
 	}
 	if err := c.tell(con.out, row, "%s", text); err != nil {
 		return err
@@ -60,11 +63,10 @@ func (c *cancelCommand) Run(ctx context.Context, con *console) error {
 	if late && c.Wait > 0 {
 		con.say("a copy is still running after %s; to find its worker: worqr explain", age(c.Wait))
 	}
-	none := !late && report.Removed+report.Stopped+report.Finished == 0
-	if none && c.Key == nil {
-		con.say("no task has this payload; cancel tasks from Add by key: %s", c.command("cancel --key KEY QUEUE", string(c.Queue)))
+	if report.Removed == 0 && c.Key == nil {
+		con.say("no task without a key was waiting with this payload; to cancel by key, use: %s", c.command("cancel --key KEY QUEUE", string(c.Queue)))
 	}
-	return toldIf(late && c.Wait > 0 || none, nil)
+	return toldIf(late && c.Wait > 0, nil)
 }
 
 type removeCommand struct {

@@ -58,10 +58,10 @@ func TestCheck(t *testing.T) {
 	redistest.Do(t, conn, "DEL", "p:somebody")
 	redistest.Do(t, conn, "SADD", "p:registry", "q") // a fleet that has drained its queues
 	check(exitWell, "no queues found under the prefix \"p\"")
-	for _, key := range []string{"p:process:{q}:p1", "p:process:{q}:p2"} {
+	for _, key := range []string{"p:process:{q}:w.1.1.1", "p:process:{q}:w.1.1.2"} {
 		redistest.Do(t, conn, "LPUSH", key, canary)
 	}
-	redistest.Do(t, conn, "SET", "p:token:{q}", 5)
+	redistest.Do(t, conn, "HSET", "p:state:{q}", "token", 5)
 	check(exitUnwell, "error (orphan)")
 	check(exitUnwell, "error (orphan, repaired)", "--repair") // the tasks are back, and no worker serves the queue
 	check(exitUnwell, "warning (no-worker)")
@@ -72,6 +72,7 @@ func TestCheck(t *testing.T) {
 	// --quiet, as in an alert.
 	redistest.Do(t, conn, "LPUSH", "p:queues:{q}", canary, canary, canary)
 	redistest.Do(t, conn, "ZADD", "p:workers:{q}", int64(9007199254740991), "w1")
+	redistest.Do(t, conn, "HSET", "p:rounds:{q}", "w1", 1)
 	check(exitWell, "0 warnings")
 	check(exitWell, "0 warnings", "--max-waiting", "3")
 	check(exitUnwell, "warning (backlog) on \"q\": 3 tasks are waiting; the limit is 2", "--max-waiting", "2")

@@ -24,20 +24,18 @@ func commands() []entry {
 		{"look", "top", &topCommand{}, "Watch queues and workers live, with rates; pause and requeue with a keystroke.",
 			"Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks (it asks first), s sorts, w enlarges the list of workers, q quits. OLDEST is how long the oldest waiting task has been due. STATE is silent if all workers of a queue have died or can't reach Redis, and busy if none has a free slot. IN/S is how many tasks arrive per second, counting retries; OUT/S how many start. In scripts, use \"worqr queues --json\" or \"worqr watch\"."},
 		{"look", "queues", &queuesCommand{}, "List queues and their counts.",
-			"OLDEST is how long the oldest waiting task has been due, if that is known. IDLE is the number of workers with free slots. STATE is \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, even if there are no queues; 1 if a named one doesn't exist; and 2 if some can't be read: each of these has a row with the error, and the other rows are complete."},
+			"OLDEST is how long the oldest waiting task has been due, if that is known. IDLE is the number of workers with free slots. STATE says who has paused a queue, and when. It's \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, even if there are no queues; 1 if a named one doesn't exist; and 2 if some can't be read: each of these has a row with the error, and the other rows are complete."},
 		{"look", "workers", &workersCommand{}, "List workers, the running peers.",
 			"Workers are the peers that are running; those that have been silent for more than two leases aren't shown. STUCK is how many handlers didn't return after their context ended."},
 		{"look", "running", &runningCommand{}, "List running tasks; --older 10m shows those that have run for longer.",
 			"Tasks that a worker has prefetched are shown, too. With --older, the exit status is 1 if any task has run for longer, and 0 otherwise. It is 2 if some queues can't be read: each of these has a row with the error, and the other rows are complete."},
-		{"look", "waiting", &waitingCommand{}, "List the waiting tasks of a queue.",
-			"Shows the payloads of all waiting tasks: first those that can start, in their order, then the schedule, which \"worqr scheduled\" shows with times and keys."},
-		{"look", "scheduled", &scheduledCommand{}, "List the schedule of a queue: tasks with a time, and retries.",
-			"The schedule has tasks with a time or a key, and those that wait for a retry, earliest first. A task whose key is running isn't shown."},
+		{"look", "tasks", &tasksCommand{}, "List the waiting tasks of a queue, with their states, times and keys.",
+			"First those on the list, from Enqueue, in the order of their starts; they're only payloads. Then the named ones, from Add, and those that wait for a retry. STATE is listed; ready (it may start); scheduled (it waits for its time, which is DUE); risky (one more crash would make it fail, so a worker runs one such task at a time); or blocked (a task with its key is running)."},
 		{"look", "recurring", &recurringCommand{}, "List recurring tasks: their next times, and how the last ones ended.",
 			"Schedules are defined in code, and exist while a peer with them runs; if no peer has a schedule anymore, its STATE says so, and it ends soon. LAST is how the last occurrence ended: finished, failed, crashed, canceled, skipped or lost. To start one now, use: worqr run-now. The exit status is 2 if some queues can't be read: each of these has a row with the error, and the other rows are complete."},
 		{"look", "failed", &failedCommand{}, "List the failed tasks of a queue, by kind, reason, payload, header and time; requeue or delete what matches.",
-			"Lists failed tasks that match all filters, newest first. Tasks are read page by page, so there may be any number of them. " +
-				"--requeue and --delete first count what matches, and ask for the name of the queue; tasks that fail meanwhile are left alone. Requeued tasks begin with no retries; one whose key has a waiting task stays. " +
+			"Lists failed tasks that match all filters, newest first. An ID has the task's key, escaped, and a number. Tasks are read page by page, so there may be any number of them. " +
+				"--requeue and --delete first count what matches, and ask for the name of the queue; tasks that fail meanwhile are left alone. Requeued tasks begin with no retries; one whose key has a task that waits or runs stays. " +
 				"Listing exits with 0, or 1 if there is no such queue; --requeue and --delete exit with 1 if nothing matched, or some of the tasks stayed."},
 		{"look", "result", &resultCommand{}, "Show how a task ended, and its result, if it was enqueued with --keep-result.",
 			"The exit status is 0 if the task has finished, and 1 if it ended in another way or hasn't ended, or if its result wasn't kept or has expired."},
@@ -50,7 +48,7 @@ func commands() []entry {
 			"Prints events as JSON lines. The kinds are: sync (comes first; no event is missed until the next one), work (count tasks were enqueued), done (a worker finished a task; retries and failures produce no event), cancel, delete and lost. " +
 				"While Redis can't be reached, the command says so and keeps trying. Events are sent, not stored: without watchers, they cost nothing."},
 		{"look", "explain", &explainCommand{}, "Show where a task is and why it isn't running.",
-			"The payload is not printed. Waiting tasks from Add without Key or Unique, such as those of \"worqr enqueue --header\", are found only by --key or --header. The exit status is 0 if there's a copy of the task, 1 if there's none, and 2 if the command failed."},
+			"The payload is not printed. Tasks with keys, such as those of \"worqr enqueue --header\", are found only by --key or --header. The exit status is 0 if there's a copy of the task, 1 if there's none, and 2 if the command failed."},
 		{"look", "check", &checkCommand{}, "Check a fleet's keys in Redis for damage, stuck tasks and risky settings. It's safe while the fleet is running.",
 			"A finding is an error, a warning or a notice. Exceeding a limit set by a --max flag is a warning; exceeding a default limit is a notice. " +
 				"The exit status is 0 if no errors or warnings are left, 1 if any are, and 2 if the check itself failed or no worqr keys have the prefix, so you can use it for alerts. In JSON, ok is true if the status is 0. " +
@@ -61,13 +59,13 @@ func commands() []entry {
 				"Tasks with a time or a property get keys, which are printed, one per line, unless you give --key. With --json, each key is an object, and the last line has the counts. " +
 				"If a reply from Redis is lost, plain tasks are sent again, but not enqueued twice. With --unique, the exit status is 1 if a task was skipped."},
 		{"act", "run-now", &runNowCommand{}, "Run a recurring task now.",
-			"The task runs now, with its payload and headers, in addition to its schedule. If an occurrence is running, the new one starts when it ends; if one is waiting for its retry, that one starts instead. The exit status is 1 if no recurring task has the key."},
+			"The task runs now, with its payload and headers, in addition to its schedule. If it's running, it runs again once that has ended; if it's waiting for a retry, it starts now, and keeps its counts. The exit status is 1 if no recurring task has the key."},
 		{"act", "cancel", &cancelCommand{}, "Cancel a task wherever it is, and wait until it has stopped.",
-			"Waiting copies are removed; running ones are stopped, in any process, and never run again. Tasks from Add without Key or Unique, such as those of \"worqr enqueue --header\", are found only by --key. The exit status is 0 if there were copies and none is left, and 1 if there were none, or one is still running."},
+			"Waiting copies are removed; running ones are stopped, in any process, and never run again. Tasks with keys, such as those of \"worqr enqueue --header\", are found only by --key. The exit status is 0 if none is left, even if there was none, and 1 if one is still running."},
 		{"act", "remove", &removeCommand{}, "Remove waiting tasks by key.",
 			"Only the waiting task of a key is removed, not a running one; \"worqr cancel --key\" stops that, too. The exit status is 1 if no task waited under one of the keys."},
 		{"act", "requeue", &requeueCommand{}, "Put failed tasks back into their queue.",
-			"Puts failed tasks back into the queue, with no retries counted. One whose key has a waiting task stays, and so does one that OnFailed is handling. The exit status is 1 if one stayed or isn't there, or if there are no failed tasks."},
+			"Puts failed tasks back into the queue, with no retries counted. One whose key has a task that waits or runs stays, and so does one that OnFailed is handling. The exit status is 1 if one stayed or isn't there, or if there are no failed tasks."},
 		{"act", "pause", &pauseCommand{}, "Keep tasks of queues from starting.",
 			"Running tasks continue, and tasks can be enqueued. To wait until nothing runs anymore, use: worqr drain. The exit status is 1 if there is no such queue."},
 		{"act", "resume", &resumeCommand{}, "End a pause.",
@@ -75,7 +73,7 @@ func commands() []entry {
 		{"act", "drain", &drainCommand{}, "Pause queues and wait until none of their tasks run.",
 			"Pauses the queues and waits until none of their tasks is running, for example before a migration. Waiting tasks stay. The queues stay paused until \"worqr resume\". The exit status is 1 if tasks are still running after --timeout, and 2 if a queue can't be paused or read; the others are still drained."},
 		{"act", "delete", &deleteCommand{}, "Delete all waiting tasks of a queue.",
-			"Drops all waiting tasks of a queue, including added and scheduled ones. Running tasks, failed tasks and a pause stay. It asks for the name of the queue. The exit status is 1 if there was nothing to delete."},
+			"Drops all waiting tasks of a queue, listed and named. Running tasks, failed tasks and a pause stay. It asks for the name of the queue. The exit status is 1 if there was nothing to delete."},
 		{"act", "fail-worker", &failWorkerCommand{}, "Evict a worker and return its tasks.",
 			"Evicts a worker, alive or not, and returns its tasks to the front of their queues. A worker that is alive stops its tasks and comes back under a new id. Dead workers are evicted by their peers, without this command. It asks you to type the worker's name or id again. The exit status is 1 if there is no such worker."},
 		{"act", "sweep", &sweepCommand{}, "Evict workers whose lease has expired, if no peer is left to do it.",

@@ -59,12 +59,7 @@ func (c *enqueueCommand) Validate() error {
 
 // isPlain reports whether payloads are enqueued without anything else.
 func (c *enqueueCommand) isPlain() bool {
-	return !c.alone() && len(c.Header) == 0 && c.Expires == 0 && c.Timeout == 0 && c.MaxRetries == nil && c.KeepResult == 0
-}
-
-// alone reports whether each task needs a call of its own.
-func (c *enqueueCommand) alone() bool {
-	return c.Unique || c.Key != "" || c.Once != "" || c.In > 0 || !c.At.IsZero()
+	return !c.Unique && c.Key == "" && c.Once == "" && c.In == 0 && c.At.IsZero() && len(c.Header) == 0 && c.Expires == 0 && c.Timeout == 0 && c.MaxRetries == nil && c.KeepResult == 0
 }
 
 // tasks returns the payloads with what the flags say about them.
@@ -141,7 +136,7 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 
 // atOnce returns how many of the tasks that are left of a batch one call enqueues.
 func (c *enqueueCommand) atOnce(left int) int {
-	if c.alone() {
+	if c.Unique {
 		return min(left, 1)
 	}
 	return left
@@ -156,7 +151,7 @@ func (c *enqueueCommand) send(ctx context.Context, q *worqr.Queue, batch [][]byt
 		return len(batch), 0, nil, nil
 	}
 	each := len(batch)
-	if c.alone() {
+	if c.Unique { // or a duplicate would keep out the others
 		each = 1
 	}
 	for tasks := range slices.Chunk(c.tasks(batch), each) {

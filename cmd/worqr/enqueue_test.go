@@ -17,8 +17,9 @@ func TestEnqueue(t *testing.T) {
 	s := newShell(t)
 	q := s.peer.Queue("q")
 	payloads := func() (all []string) {
-		for p := range redistest.Each(t, q.Tasks(t.Context())) {
-			all = append(all, string(p))
+		all = peertest.Waiting(t, q)
+		for _, n := range peertest.Named(t, q) {
+			all = append(all, string(n.Payload))
 		}
 		s.is.NoErr(q.Delete(t.Context()))
 		return all
@@ -53,7 +54,7 @@ func TestEnqueueProperties(t *testing.T) {
 	rows := s.rows(exitWell, "enqueue", "q", "a", "b", "--header", "type=x;y", "--header", "n=1", "--expires", "1h")
 	s.is.Equal(len(rows), 3)
 	s.is.Equal(rows[2], map[string]any{"enqueued": 2., "left_out": 0.})
-	added := s.rows(exitWell, "waiting", "q", "--added")
+	added := s.rows(exitWell, "tasks", "q", "--state", "ready")
 	s.is.Equal([]any{rows[0]["key"], rows[1]["key"]}, all(added, "key"))
 	s.is.Equal(added[0]["headers"], map[string]any{"type": "x;y", "n": "1"})
 	s.is.True(added[0]["expires"] != nil)
@@ -64,7 +65,7 @@ func TestEnqueueProperties(t *testing.T) {
 	s.run(exitWell, "enqueue", "q", "f", "--at", "2100-01-01T00:00:00Z")
 	s.run(exitWell, "enqueue", "q", "g", "--unique", "--at", "2100-01-01T00:00:01Z", "--header", "n=1")
 	s.run(exitUnwell, "enqueue", "q", "g", "--unique", "--header", "n=2") // it's skipped
-	scheduled := s.rows(exitWell, "scheduled", "q")
+	scheduled := s.rows(exitWell, "tasks", "q", "--state", "scheduled")
 	s.is.Equal(all(scheduled, "payload"), []any{"e", "f", "g"})
 	s.is.Equal(scheduled[2]["headers"], map[string]any{"n": "1"})
 	s.is.Equal(scheduled[0]["key"], "k")
@@ -89,7 +90,7 @@ func TestEnqueueLargeProperties(t *testing.T) {
 		said := s.input(strings.Join(c.lines, "\n"), exitWell, "enqueue", "q", "--header", "h="+c.header)
 		s.is.True(strings.HasSuffix(said, fmt.Sprintf("worqr: %s tasks enqueued\n", words.Grouped(len(c.lines)))))
 		var got []string
-		for task := range redistest.Each(t, s.peer.Queue("q").Added(t.Context())) {
+		for _, task := range peertest.Named(t, s.peer.Queue("q")) {
 			got = append(got, string(task.Payload))
 		}
 		s.is.True(slices.Equal(got, c.lines)) // in order
@@ -106,7 +107,7 @@ func TestEnqueueSurely(t *testing.T) {
 	lost := link.LoseReplyTo("surely")
 	s.run(exitWell, "enqueue", "q", "surely")
 	<-lost
-	s.is.Equal(len(s.rows(exitWell, "waiting", "q")), 1)
+	s.is.Equal(len(s.rows(exitWell, "tasks", "q")), 1)
 }
 
 func TestCancelAndRemove(t *testing.T) {
@@ -114,8 +115,8 @@ func TestCancelAndRemove(t *testing.T) {
 	ctx := t.Context()
 	q := s.peer.Queue("q")
 	s.is.NoErr(q.Enqueue(ctx, []byte("a"), []byte("a"), []byte("b")))
-	s.is.Equal(s.run(exitWell, "cancel", "q", "a"), "2 removed, 0 stopped, 0 finished before they were stopped\n")
-	s.is.True(strings.Contains(s.run(exitUnwell, "cancel", "q", "a"), "by key: worqr cancel --key KEY --prefix "+s.args[3]+" q\n"))
+	s.is.Equal(s.run(exitWell, "cancel", "q", "a"), "2 removed, none running\n")
+	s.is.True(strings.Contains(s.run(exitWell, "cancel", "q", "a"), "by key, use: worqr cancel --key KEY --prefix "+s.args[3]+" q\n"))
 	s.input("b", exitWell, "cancel", "q")
 	s.run(exitWell, "enqueue", "q", "c", "--key", "k", "--in", "1h")
 	s.is.Equal(s.rows(exitWell, "cancel", "q", "--key", "k")[0]["removed"], 1.)
@@ -144,7 +145,7 @@ func TestDelete(t *testing.T) {
 	s.run(exitWell, "enqueue", "q", "a", "b")
 	s.is.Equal(s.run(exitFailed, "delete", "q"), "worqr: this would delete 2 waiting tasks of the queue \"q\"\nworqr: nothing was changed: to continue, add --yes=q\n")
 	s.run(exitFailed, "delete", "q", "--yes", "p")
-	s.is.Equal(len(s.rows(exitWell, "waiting", "q")), 2)
+	s.is.Equal(len(s.rows(exitWell, "tasks", "q")), 2)
 	s.is.Equal(s.run(exitWell, "delete", "q", "--yes", "q"), "2 waiting tasks deleted\n")
 	s.run(exitUnwell, "delete", "q", "--yes", "q") // the whole queue is deleted
 	s.is.NoErr(s.peer.Queue("q").Pause(t.Context()))
@@ -185,5 +186,5 @@ func TestNothingEnqueued(t *testing.T) {
 		s.is.True(!strings.Contains(text, "after "))
 		s.is.Equal(strings.Count(text, "\n"), 1) // nor does it print a key
 	}
-	s.is.True(strings.Contains(s.run(exitUnwell, "waiting", "q"), "no queue"))
+	s.is.True(strings.Contains(s.run(exitUnwell, "tasks", "q"), "no queue"))
 }

@@ -21,14 +21,13 @@ type eventRow struct {
 	PayloadDigest blob      `json:"payload_sha1,omitempty"`
 	Result        *blob     `json:"result,omitempty"`
 	ResultSize    int       `json:"result_bytes,omitempty"`
-	ResultDigest  blob      `json:"result_sha1,omitempty"`
 	Evidence      blob      `json:"evidence,omitempty"`
 }
 
 func eventRowOf(e inspect.Event) eventRow {
 	r := eventRow{
 		At: time.Now().UTC(), Event: string(e.Kind), Queue: e.Queue, Worker: blob(e.WorkerID), Count: e.Count, Evidence: blob(e.Evidence),
-		PayloadSize: e.PayloadSize, PayloadDigest: blob(e.PayloadDigest), ResultSize: e.ResultSize, ResultDigest: blob(e.ResultDigest),
+		PayloadSize: e.PayloadSize, PayloadDigest: blob(e.PayloadDigest), ResultSize: e.ResultSize,
 	}
 	if e.Payload != nil {
 		r.Payload = new(blob(e.Payload))

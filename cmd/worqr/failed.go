@@ -97,8 +97,8 @@ func (c *failedCommand) Run(ctx context.Context, con *console) error {
 		return c.group(con, matching(con.progress("read", 0)))
 	}
 	rows := turned(first(c.Limit, matching(&progress{})), failedRowOf)
-	n, err := printRows(con.out, c.form, "FAILED KIND RETRIES ID KEY ERROR PAYLOAD", rows, func(r failedRow) []string {
-		return []string{sinceMoment(r.FailedAt), printable(r.Kind), strconv.Itoa(r.Retries), brief(r.ID, 40), keyText(r.Key), brief(r.Error, shownPayload), brief(r.Payload, shownPayload)}
+	n, err := printRows(con.out, c.form, "FAILED KIND RETRIES ID ERROR PAYLOAD", rows, func(r failedRow) []string {
+		return []string{sinceMoment(r.FailedAt), printable(r.Kind), strconv.Itoa(r.Retries), printable(r.ID), brief(r.Error, shownPayload), brief(r.Payload, shownPayload)}
 	})
 	if err == nil && n == 0 {
 		con.say("no failed task matches")
@@ -235,7 +235,7 @@ func (c *failedCommand) each(ctx context.Context, con *console, tasks iter.Seq2[
 
 type requeueCommand struct {
 	onQueue
-	IDs []string `arg:"" optional:"" name:"id" help:"Ids of failed tasks, as \"worqr failed\" shows them."`
+	IDs []string `arg:"" optional:"" name:"id" help:"Ids of failed tasks, as \"worqr failed\" shows them. They contain keys, so quote them."`
 	All bool     `help:"Requeue all failed tasks of the queue. For some of them, use: worqr failed --requeue."`
 }
 
@@ -266,7 +266,7 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 	if err = toldIf(n < max(len(c.IDs), 1), err); err == nil && c.All {
 		for _, err := range q.Failed(ctx) {
 			if err == nil {
-				con.say("a task stays: its key has a waiting task, or it failed in the meantime; list it with: %s", c.command("failed QUEUE", string(c.Queue)))
+				con.say("a task stays: another one with its key waits or runs, or it failed in the meantime; list it with: %s", c.command("failed QUEUE", string(c.Queue)))
 			}
 			return cmp.Or(err, errTold)
 		}

@@ -55,6 +55,7 @@ func TestFailed(t *testing.T) {
 	s.is.Equal([]int{stats.Failed, stats.Waiting + stats.Scheduled}, []int{4, 4})
 
 	ids := all(s.rows(exitWell, "failed", "q"), "id")
+	s.is.True(strings.Contains(s.run(exitWell, "failed", "q"), "  "+ids[0].(string)+"  ")) // whole, to be copied
 	s.is.Equal(s.run(exitWell, "requeue", "q", ids[0].(string)), "1 task requeued\n")
 	s.is.Equal(s.run(exitUnwell, "requeue", "q", ids[0].(string)), "0 tasks requeued\n")
 	s.is.Equal(s.run(exitWell, "requeue", "q", "--all"), "3 tasks requeued\n")
@@ -103,5 +104,5 @@ func TestRequeueWhatStays(t *testing.T) {
 	s.fail(q, "x", "no", nil)
 	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: "k", Payload: []byte("b")}))(s.T)
 	out := s.run(exitUnwell, "requeue", "q", "--all")
-	s.is.True(strings.Contains(out, "1 task requeued") && strings.Contains(out, "a task stays: its key has a waiting task"))
+	s.is.True(strings.Contains(out, "1 task requeued") && strings.Contains(out, "a task stays: another one with its key waits or runs"))
 }

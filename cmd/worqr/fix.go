@@ -23,8 +23,8 @@ var fixes = map[inspect.FindingKind]string{
 	"stuck-handler": "workers",
 	"leases":        "workers",
 	"stalled":       "running QUEUE",
-	"overdue":       "scheduled QUEUE",
-	"retrying":      "scheduled QUEUE",
+	"overdue":       "tasks --state scheduled QUEUE",
+	"retrying":      "tasks --state scheduled QUEUE",
 	"backlog":       "queues QUEUE",
 	"failed":        "failed QUEUE",
 
@@ -64,7 +64,9 @@ var reasons = map[inspect.Reason]string{
 	inspect.ReasonPaused:       "resume QUEUE",
 	inspect.ReasonBusy:         "running QUEUE",
 	inspect.ReasonLeaseExpired: "workers",
+	inspect.ReasonStopping:     "running QUEUE",
 	inspect.ReasonFailed:       "failed QUEUE",
+	inspect.ReasonAside:        "failed QUEUE",
 }
 
 // fixesOf returns the commands for a task that doesn't run.

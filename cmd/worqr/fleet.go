@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"os"
+	"os/user"
 	"slices"
 	"time"
 
@@ -21,7 +23,18 @@ type target struct {
 
 // open returns a peer that isn't started, and so isn't a member of the fleet.
 func (t *target) open() (*worqr.Peer, error) {
-	return worqr.Open(t.Redis, &worqr.Options{Prefix: string(t.Prefix), Lease: time.Duration(t.Lease)})
+	return worqr.Open(t.Redis, &worqr.Options{Prefix: string(t.Prefix), Lease: time.Duration(t.Lease), Name: operator()})
+}
+
+// operator returns who runs this command, for those who see a pause; "", which is the host and the process, if that's
+// unknown.
+func operator() string {
+	who, err := user.Current()
+	host, noHost := os.Hostname()
+	if err != nil || noHost != nil {
+		return ""
+	}
+	return who.Username + "@" + host
 }
 
 // A fleet is a connection to a target.

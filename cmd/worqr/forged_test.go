@@ -3,8 +3,12 @@ package main
 import (
 	"encoding/json"
 	"fmt"
+	"net/url"
+	"strconv"
 	"strings"
 	"testing"
+
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
@@ -24,7 +28,7 @@ func TestForgedRecords(t *testing.T) {
 	set := func(args ...any) { redistest.Do(t, conn, args[0].(string), args[1:]...) }
 
 	for i, record := range []string{
-		"fin" + esc + "ished:17:0:", "finished:17:0:#-5:x", "finished:17:0:#+5:x", "finished:" + far + ":0:", "finished:-17:0:", ":17:0:", "finished:17:+0:",
+		"fin" + esc + "ished:17:0:", "finished:" + far + ":0:", "finished:-17:0:", ":17:0:", "finished:17:+0:",
 	} {
 		set("SET", key("result")+":k:"+fmt.Sprint(i), record, "EX", 600)
 		s.is.True(strings.HasPrefix(s.run(exitUnwell, "result", "q", fmt.Sprint(i)), "worqr: "))
@@ -33,7 +37,9 @@ func TestForgedRecords(t *testing.T) {
 
 	for f := range redistest.Each(t, q.Failed(ctx)) {
 		if string(f.Payload) == "forged" {
-			set("HSET", key("failed:keyed")+":k:"+f.ID, "kind", esc, "reason", esc, "worker", esc, "at", far, "planned", "-"+far, "tries", -987654, "deaths", -987654)
+			s.forgeFailure(f.ID, func(failure []string) {
+				copy(failure, []string{esc, far, esc, esc, "-987654", "-987654", failure[6], esc})
+			})
 		}
 	}
 	id := s.peer.WorkerID()
@@ -43,10 +49,10 @@ func TestForgedRecords(t *testing.T) {
 	peertest.Take(t, q)
 	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: "later" + esc, Payload: []byte(esc)}))(s.T)
 	set("ZADD", key("recurring"), "9e15", "k:"+esc)
-	set("HSET", key("recurrence")+":k:"+esc, "passed", far, "times", far, "last", esc+":1:"+far)
+	set("HSET", key("recurrence"), "k:"+esc, far+"|", "passed:k:"+esc, far, "last:k:"+esc, esc+":1:"+far)
 
 	for _, c := range [][]string{
-		{"result", "q", "good"}, {"failed", "q"}, {"failed", "q", "--group"}, {"workers"}, {"queues"}, {"running", "q"}, {"scheduled", "q"}, {"waiting", "q"},
+		{"result", "q", "good"}, {"failed", "q"}, {"failed", "q", "--group"}, {"workers"}, {"queues"}, {"running", "q"}, {"tasks", "q"},
 		{"recurring", "q"}, {"explain", "q", "forged"}, {"explain", "q", "--key", esc}, {"stats"},
 	} {
 		text, _ := s.forged(c)
@@ -78,4 +84,21 @@ func (s *shell) forged(args []string) (text string, rows int) {
 		}
 	}
 	return out.String() + errs.String(), rows
+}
+
+// forgeFailure changes what Redis has of a failed task: kind, when, worker, attempt, retries, crashes, the name to go
+// back to, and the error.
+func (s *shell) forgeFailure(id string, forge func(failure []string)) {
+	s.Helper()
+	conn, key := redistest.Conn(s.T), s.args[3]+":failed:tasks:{q}"
+	name := redistest.Sure(url.PathUnescape(id))(s.T)
+	record := strings.SplitN(redistest.Sure(redis.String(conn.Do("HGET", key, name)))(s.T), ":", 7)
+	size := redistest.Sure(strconv.Atoi(record[5]))(s.T)
+	metadata, payload := strings.SplitN(record[6][:size], ":", 9), record[6][size:]
+	texts := metadata[8]
+	back, end := redistest.Sure(strconv.Atoi(metadata[6]))(s.T), redistest.Sure(strconv.Atoi(metadata[7]))(s.T)
+	failure := append(metadata[:6:6], texts[:back], texts[back:back+end])
+	forge(failure)
+	forged := fmt.Sprintf("%s:%d:%d:%s", strings.Join(failure[:6], ":"), len(failure[6]), len(failure[7]), failure[6]+failure[7]+texts[back+end:])
+	redistest.Do(s.T, conn, "HSET", key, name, fmt.Sprintf("%s:%d:%s", strings.Join(record[:5], ":"), len(forged), forged+payload))
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A cutShell calls the command on a link of its own, while its peer uses Redis directly.
@@ -94,9 +95,9 @@ func TestInterruptEnqueue(t *testing.T) {
 	row, said := s.both("lost1", 1, "enqueue", "q", "lost1", "lost2")
 	s.is.Equal(said, "worqr: interrupted: 0 tasks enqueued, and perhaps up to 2 more"+unknownOutcome)
 	s.is.Equal(row, map[string]any{"enqueued": 0., "left_out": 0., "error": "interrupted", "uncertain": true, "perhaps": 2.})
-	row, said = s.both("lost3", 1, "enqueue", "q", "sure", "lost3", "never", "--at", "2100-01-01T00:00:00Z")
-	s.is.Equal(said, "worqr: interrupted: 1 task enqueued, and perhaps up to 1 more"+unknownOutcome)
-	s.is.Equal([]any{row["enqueued"], row["perhaps"]}, []any{1., 1.})
+	row, said = s.both("lost3", 1, "enqueue", "q", "a", "lost3", "b", "--at", "2100-01-01T00:00:00Z")
+	s.is.Equal(said, "worqr: interrupted: 0 tasks enqueued, and perhaps up to 3 more"+unknownOutcome)
+	s.is.Equal([]any{row["enqueued"], row["perhaps"]}, []any{0., 3.})
 	s.run(exitWell, "enqueue", "q", "twice", "--unique")
 	row, said = s.both("lost4", 1, "enqueue", "q", "twice", "lost4", "--unique")
 	s.is.Equal(said, "worqr: interrupted: 0 tasks enqueued, 1 left out, and perhaps up to 1 more"+unknownOutcome)
@@ -106,11 +107,11 @@ func TestInterruptEnqueue(t *testing.T) {
 	s.is.Equal(row["uncertain"], true)
 }
 
-// failMany makes 150 tasks fail, which is more than one page, and returns the ids, newest first.
+// failMany makes 300 tasks fail, which is more than one page, and returns the ids, newest first.
 func (s *cutShell) failMany() (ids []string) {
 	s.Helper()
 	q := peertest.Working(s.T, s.peer, "q")
-	for i := range 150 {
+	for i := range 300 {
 		s.fail(q, fmt.Sprint("task", i), "x", nil)
 	}
 	for f := range redistest.Each(s.T, q.Failed(s.Context())) {
@@ -122,9 +123,9 @@ func (s *cutShell) failMany() (ids []string) {
 func TestInterruptRequeue(t *testing.T) {
 	s := newCutShell(t)
 	ids := s.failMany()
-	oldest := ids[149]
+	oldest := ids[299]
 	_, said := s.interrupted(s.link.DeafenAt(oldest, 1), "requeue", "q", "--all")
-	s.is.Equal(said, "worqr: interrupted: 100 tasks requeued"+unknownOutcome)
+	s.is.Equal(said, "worqr: interrupted: 266 tasks requeued"+unknownOutcome)
 	row, _ := s.interrupted(s.link.DeafenAt("x"+oldest, 1), append([]string{"requeue", "q", "--json"}, append(ids, "x"+oldest)...)...)
 	s.is.Equal(row, map[string]any{"requeued": 0., "error": "interrupted", "uncertain": true})
 }
@@ -132,23 +133,21 @@ func TestInterruptRequeue(t *testing.T) {
 func TestInterruptDelete(t *testing.T) {
 	s := newCutShell(t)
 	ids := s.failMany()
-	row, said := s.both("_delete", 1, "delete", "q", "--yes", "q")
+	row, said := s.both(digestOf("delete"), 1, "delete", "q", "--yes", "q")
 	s.is.Equal(said, "worqr: interrupted: up to 0 waiting tasks may be deleted"+unknownOutcome)
 	s.is.Equal(row, map[string]any{"deleted": nil, "error": "interrupted", "uncertain": true})
 	// It reads the oldest task twice, first to count, before it deletes it.
-	row, _ = s.interrupted(s.link.DeafenAt(ids[149], 5), "failed", "q", "--delete", "--yes", "q", "--json")
-	s.is.Equal(row, map[string]any{"matched": 150., "deleted": 100., "error": "interrupted", "uncertain": true})
-	s.failMany()
-	_, said = s.interrupted(s.link.DeafenAt(oldestOf(s), 1), "delete", "q", "--failed", "--yes", "q")
-	s.is.Equal(said, "worqr: interrupted: 100 failed tasks deleted"+unknownOutcome)
+	row, _ = s.interrupted(s.link.DeafenAt(ids[299], 5), "failed", "q", "--delete", "--yes", "q", "--json")
+	s.is.Equal(row, map[string]any{"matched": 300., "deleted": 250., "error": "interrupted", "uncertain": true})
+	oldest := s.failMany()[299]
+	_, said = s.interrupted(s.link.DeafenAt(oldest, 1), "delete", "q", "--failed", "--yes", "q")
+	s.is.Equal(said, "worqr: interrupted: 266 failed tasks deleted"+unknownOutcome)
 }
 
-// oldestOf returns the id of the oldest failed task.
-func oldestOf(s *cutShell) (id string) {
-	for f := range redistest.Each(s.T, s.peer.Queue("q").Failed(s.Context())) {
-		id = f.ID
-	}
-	return id
+// digestOf returns what a call of a script begins with.
+func digestOf(script string) string {
+	i := slices.IndexFunc(store.Verbs(), func(v *store.Verb) bool { return v.Name == script })
+	return store.Verbs()[i].Digest()
 }
 
 func TestInterruptCancel(t *testing.T) {
@@ -156,9 +155,9 @@ func TestInterruptCancel(t *testing.T) {
 	q := peertest.Working(t, s.peer, "q")
 	peertest.Enqueue(t, q, "a", "a")
 	task := peertest.Take(t, q)
-	row, said := s.interrupted(s.link.DeafenAt("stopped\r\n", 1), "cancel", "q", "a", "--json") // it waits
-	s.is.Equal(said, "worqr: interrupted: 1 removed, 0 stopped, 0 finished before they were stopped; running copies were told to stop\n")
-	s.is.Equal(row, map[string]any{"removed": 1., "stopped": 0., "finished": 0., "still_running": true, "error": "interrupted", "uncertain": false})
+	row, said := s.interrupted(s.link.DeafenAt(task.AttemptID, 1), "cancel", "q", "a", "--json") // it waits
+	s.is.Equal(said, "worqr: interrupted: 1 removed; running copies were told to stop\n")
+	s.is.Equal(row, map[string]any{"removed": 1., "still_running": true, "error": "interrupted", "uncertain": false})
 	s.is.NoErr(task.Finish(s.Context()))
 	row, said = s.both("unheard", 1, "cancel", "q", "unheard")
 	s.is.Equal(said, "worqr: interrupted: nothing is known to be canceled"+unknownOutcome)
@@ -231,10 +230,10 @@ func TestInterruptSweep(t *testing.T) {
 func TestInterruptRepair(t *testing.T) {
 	s := newCutShell(t)
 	conn := redistest.Dial(t, s.direct)
-	redistest.Do(t, conn, "SET", "p:token:{q}", 5)
-	redistest.Do(t, conn, "HSET", "p:recurrence:{q}:k:a", "print", "1:a", "passed", 1, "times", 2) // is asserted for too long
+	redistest.Do(t, conn, "HSET", "p:recurrence:{q}", "prints:k:a", "1:a:1", "passed:k:a", 1, "k:a", "2|0:0:0:0:0:0:") // is asserted for too long
 	redistest.Do(t, conn, "ZADD", "p:recurring:{q}", "9e15", "k:a")
-	row, _ := s.interrupted(s.link.DeafenAt("p:workers:{q}", 3), "check", "--repair", "--json")
+	redistest.Do(t, conn, "LPUSH", "p:queues:{r}", "x")
+	row, _ := s.interrupted(s.link.DeafenAt("{r}", 2), "check", "--repair", "--json")
 	s.is.Equal([]any{row["ok"], row["error"]}, []any{false, "interrupted"})
 	s.is.True(slices.ContainsFunc(row["findings"].([]any), func(f any) bool {
 		return f.(map[string]any)["kind"] == "recurring" && f.(map[string]any)["repaired"] == true

@@ -25,13 +25,13 @@ func TestJSONIsComplete(t *testing.T) {
 	}
 
 	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: "k", Payload: []byte("x"), Headers: headers}))(s.T)
-	shows("scheduled", "q")
+	shows("tasks", "q")
 	task := peertest.Take(t, q)
 	shows("running", "q")
 	s.is.NoErr(task.Finish(ctx))
 	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x"), Headers: headers}))(t)
-	shows("waiting", "q", "--added")
-	text := s.run(exitWell, "waiting", "q", "--added")
+	shows("tasks", "q")
+	text := s.run(exitWell, "tasks", "q")
 	s.is.True(strings.Contains(text, "?=3 \ufffd="+`\xfd \xfe=2 \xff=1`))
 	s.is.NoErr(q.Delete(ctx))
 
@@ -40,7 +40,7 @@ func TestJSONIsComplete(t *testing.T) {
 		s.fail(q, reason, "x", headers)
 	}
 	for f := range redistest.Each(t, q.Failed(ctx)) { // Fail would make it UTF-8
-		redistest.Do(t, redistest.Conn(t), "HSET", s.args[3]+":failed:keyed:{q}:k:"+f.ID, "reason", f.Payload)
+		s.forgeFailure(f.ID, func(failure []string) { failure[7] = string(f.Payload) })
 	}
 	shows("failed", "q")
 	s.is.Equal(all(s.rows(exitWell, "failed", "q"), "error"), []any{keys[0], keys[1], long + "c", long + "b"})

@@ -7,6 +7,7 @@ import (
 	"iter"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
@@ -24,15 +25,33 @@ type queueRow struct {
 	Idle      int     `json:"idle_workers"`
 	Oldest    seconds `json:"oldest_seconds"`
 	Paused    bool    `json:"paused"`
-	Silent    bool    `json:"workers_silent"` // it has workers, but none has renewed its lease in time
+	pauseRow
+	Silent bool `json:"workers_silent"` // it has workers, but none has renewed its lease in time
+}
+
+// A pauseRow says who paused a queue, and when.
+type pauseRow struct {
+	By    blob      `json:"paused_by,omitempty"`
+	Since time.Time `json:"paused_since,omitzero"`
+}
+
+func (r pauseRow) String() string {
+	text := "paused"
+	if r.By != "" {
+		text += " by " + brief(r.By, 40)
+	}
+	if !r.Since.IsZero() {
+		text += " " + sinceMoment(r.Since) + " ago"
+	}
+	return text
 }
 
 func (r queueRow) state() string {
 	switch {
 	case r.Silent && r.Paused:
-		return "paused, worker silent"
+		return r.pauseRow.String() + ", worker silent"
 	case r.Paused:
-		return "paused"
+		return r.pauseRow.String()
 	case r.Silent:
 		return "worker silent"
 	case top.Unserved(r.Workers, r.Waiting, r.Scheduled):
@@ -46,7 +65,8 @@ func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, 
 	return eachOf(ctx, all, func(ctx context.Context, name queueName) (queueRow, error) {
 		s, err := f.Queue(string(name)).Stats(ctx)
 		return queueRow{
-			string(name), s.Waiting, s.Scheduled, s.Running, s.Failed, s.Workers, s.IdleWorkers, seconds(s.Oldest), s.Paused, s.Silent,
+			string(name), s.Waiting, s.Scheduled, s.Running, s.Failed, s.Workers, s.IdleWorkers, seconds(s.Oldest),
+			s.Paused, pauseRow{blob(s.PausedBy), s.PausedSince.UTC()}, s.Silent,
 		}, err
 	})
 }
@@ -122,8 +142,8 @@ func (c *statsCommand) Run(ctx context.Context, con *console) error {
 	return errors.Join(err, someUnread(s.Unread), unlisted)
 }
 
-// A pauseRow is the result of pausing or resuming a queue.
-type pauseRow struct {
+// A changedRow is the result of pausing or resuming a queue.
+type changedRow struct {
 	Queue  string `json:"queue"`
 	Paused bool   `json:"paused"`
 }
@@ -136,7 +156,7 @@ type pauseCommand struct {
 
 func (c *pauseCommand) Run(ctx context.Context, con *console) error {
 	return c.forEach(ctx, con, c.form, c.Queues, (*worqr.Queue).Pause, func(name string) error {
-		return c.tell(con.out, pauseRow{name, true}, "%s is paused", printable(name))
+		return c.tell(con.out, changedRow{name, true}, "%s is paused", printable(name))
 	})
 }
 
@@ -148,7 +168,7 @@ type resumeCommand struct {
 
 func (c *resumeCommand) Run(ctx context.Context, con *console) error {
 	return c.forEach(ctx, con, c.form, c.Queues, (*worqr.Queue).Resume, func(name string) error {
-		return c.tell(con.out, pauseRow{name, false}, "%s is running", printable(name))
+		return c.tell(con.out, changedRow{name, false}, "%s is running", printable(name))
 	})
 }
 

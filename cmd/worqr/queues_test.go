@@ -99,9 +99,11 @@ func TestQueues(t *testing.T) {
 	s.is.Equal(all(rows, "waiting"), []any{2., 0.})
 	s.is.Equal(all(rows, "scheduled"), []any{0., 1.})
 	s.is.Equal(all(rows, "paused"), []any{false, true})
+	s.is.Equal(all(rows, "paused_by"), []any{nil, operator()})
+	s.is.True(rows[1]["paused_since"] != nil)
 	s.is.Equal(all(s.rows(exitWell, "queues", "b"), "queue"), []any{"b"})
 	text := s.run(exitWell, "queues")
-	s.is.True(strings.Contains(text, "no worker") && strings.Contains(text, "paused"))
+	s.is.True(strings.Contains(text, "no worker") && strings.Contains(text, "paused by "+operator()))
 	stats := s.rows(exitWell, "stats")[0]
 	s.is.Equal([]any{stats["queues"], stats["paused"], stats["waiting"], stats["scheduled"]}, []any{2., 1., 2., 1.})
 	s.is.True(strings.Contains(s.run(exitWell, "stats"), "queues     2 (1 paused)"))
@@ -119,7 +121,7 @@ func TestNoSuchQueue(t *testing.T) {
 	s := newShell(t)
 	s.run(exitWell, "enqueue", "a", "x")
 	for _, args := range [][]string{
-		{"queues", "a", "typo"}, {"running", "typo"}, {"stats", "typo"}, {"waiting", "typo"}, {"scheduled", "typo"}, {"recurring", "typo"},
+		{"queues", "a", "typo"}, {"running", "typo"}, {"stats", "typo"}, {"tasks", "typo"}, {"recurring", "typo"},
 		{"failed", "typo"}, {"requeue", "typo", "--all"}, {"remove", "typo", "k"}, {"cancel", "typo", "x"}, {"run-now", "typo", "k"},
 		{"result", "typo", "k"}, {"wait", "typo", "k"}, {"delete", "typo", "--yes", "typo"}, {"pause", "typo"}, {"resume", "typo"}, {"drain", "typo"},
 	} {
@@ -166,11 +168,17 @@ func TestTasks(t *testing.T) {
 	s.is.Equal(len(s.rows(exitWell, "running", "--older", "1h")), 0)
 	s.is.Equal(len(s.rows(exitUnwell, "running", "--older", "1ns")), 1)
 
-	s.is.Equal(all(s.rows(exitWell, "waiting", "q"), "payload"), []any{"plain", "added", "later"})
-	s.is.Equal(all(s.rows(exitWell, "waiting", "q", "--added"), "key"), []any{key})
-	s.is.True(strings.Contains(s.run(exitWell, "waiting", "q", "--added"), "type=a"))
-	s.is.Equal(all(s.rows(exitWell, "scheduled", "q"), "key"), []any{"k"})
-	s.is.True(strings.Contains(s.run(exitWell, "scheduled", "q"), "  k  "))
+	tasks := s.rows(exitWell, "tasks", "q")
+	s.is.Equal(all(tasks, "payload"), []any{"plain", "added", "later"})
+	s.is.Equal(all(tasks, "state"), []any{"listed", "ready", "scheduled"})
+	s.is.Equal(all(tasks, "key"), []any{nil, key, "k"})
+	s.is.True(strings.Contains(s.run(exitWell, "tasks", "q", "--state", "ready"), "type=a"))
+	s.is.True(strings.Contains(s.run(exitWell, "tasks", "q", "--state", "scheduled"), "  k  "))
+	for state, payload := range map[string]string{"listed": "plain", "ready": "added", "scheduled": "later"} {
+		s.is.Equal(all(s.rows(exitWell, "tasks", "q", "--state", state), "payload"), []any{payload})
+	}
+	s.is.True(strings.Contains(s.run(exitWell, "tasks", "q", "--state", "risky"), "no such task is waiting"))
+	s.is.Equal(len(s.rows(exitWell, "tasks", "q", "-n", "2")), 2)
 
 	workers := s.rows(exitWell, "workers")
 	s.is.Equal(all(workers, "id"), []any{s.peer.WorkerID()})
@@ -183,6 +191,20 @@ func TestTasks(t *testing.T) {
 	s.run(exitUnwell, "explain", "q", "--header", "type=b")
 	s.run(exitFailed, "explain", "q", "--header", "type")
 	s.run(exitFailed, "explain", "q", "--header", "type=a", "--key", "k")
+}
+
+// A task behind the running one with its key is listed, too.
+func TestBlockedTask(t *testing.T) {
+	s := newShell(t)
+	q := peertest.Working(t, s.peer, "q")
+	for _, payload := range []string{"first", "second"} {
+		peertest.Add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte(payload)})
+		if payload == "first" {
+			peertest.Take(t, q)
+		}
+	}
+	rows := s.rows(exitWell, "tasks", "q")
+	s.is.Equal([]any{len(rows), rows[0]["state"], rows[0]["payload"]}, []any{1, "blocked", "second"})
 }
 
 // An explanation includes the command that fixes the problem.

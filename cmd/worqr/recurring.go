@@ -72,7 +72,7 @@ type runNowCommand struct {
 	Key string `arg:"" help:"Key of the recurring task, as \"worqr recurring\" shows it."`
 }
 
-// Run starts an occurrence.
+// Run runs the task once more.
 func (c *runNowCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
@@ -86,5 +86,5 @@ func (c *runNowCommand) Run(ctx context.Context, con *console) error {
 	if !found {
 		return nothing(fmt.Sprintf("no recurring task has this key; list them with: %s", c.command("recurring QUEUE", string(c.Queue))))
 	}
-	return c.tell(con.out, map[string]any{"queue": c.Queue, "key": blob(c.Key), "due": true}, "an occurrence is due; it starts as soon as a worker of the queue is free")
+	return c.tell(con.out, map[string]any{"queue": c.Queue, "key": blob(c.Key), "due": true}, "it runs once more, as soon as a worker of the queue is free")
 }

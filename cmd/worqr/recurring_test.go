@@ -47,15 +47,21 @@ func TestRecurring(t *testing.T) {
 	row := listed(func(row map[string]any) bool { return row["next"] != nil })
 	s.is.Equal([]any{row["queue"], row["key"], row["asserted"]}, []any{"q", "nightly", true})
 	s.is.True(strings.Contains(s.run(exitWell, "recurring"), "  nightly  in "))
-	s.is.True(strings.HasPrefix(s.run(exitWell, "run-now", "q", "nightly"), "an occurrence is due; it starts as soon as a worker of the queue is free"))
+	s.is.True(strings.HasPrefix(s.run(exitWell, "run-now", "q", "nightly"), "it runs once more, as soon as a worker of the queue is free"))
 	task := <-starts
 	s.is.Equal([]string{string(task.Payload), task.Headers["a"]}, []string{"back up", "b"})
+	held := s.rows(exitWell, "running", "q")[0]
+	s.is.Equal([]any{held["attempt_number"], held["retries"], held["crashes"], held["due_at"]}, []any{1.0, 0.0, 0.0, nil})
+	end <- true
+
+	s.is.NoErr(q.Every("nightly", worqr.Interval(time.Second), []byte("back up"), nil)) // not only at night
+	task = <-starts
+	listed(func(row map[string]any) bool { return row["current"] != nil })
 	s.is.True(strings.Contains(s.run(exitWell, "recurring", "q"), "running"))
 	recurs, ok := s.rows(exitWell, "explain", "q", "--key", "nightly")[0]["recurs"].(map[string]any)
 	s.is.True(ok && recurs["asserted"] == true && recurs["current"] != nil)
-	held := s.rows(exitWell, "running", "q")[0]
-	s.is.Equal([]any{held["attempt_number"], held["retries"], held["crashes"]}, []any{1.0, 0.0, 0.0})
-	s.is.True(held["due_at"] != nil)
+	s.is.Equal(s.rows(exitWell, "running", "q")[0]["due_at"], task.DueAt.UTC().Format(time.RFC3339))
+	s.is.NoErr(q.Every("nightly", worqr.Interval(24*time.Hour), nil, nil))
 	close(end)
 	listed(func(row map[string]any) bool { return row["last_outcome"] == "finished" && row["current"] == nil })
 	s.is.Equal(s.rows(exitWell, "run-now", "q", "nightly")[0]["due"], true)

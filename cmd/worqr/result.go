@@ -7,7 +7,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/cmd/worqr/internal/words"
 )
 
 // A resultRow is how a task ended.
@@ -15,7 +14,6 @@ type resultRow struct {
 	Outcome blob      `json:"outcome"`
 	EndedAt time.Time `json:"ended_at,omitzero"`
 	Error   blob      `json:"error,omitempty"`
-	Size    int       `json:"result_bytes"`
 	Result  *blob     `json:"result,omitempty"`
 }
 
@@ -34,7 +32,7 @@ func (s *showResult) show(con *console, r *worqr.Result, err error) error {
 	case err != nil:
 		return err
 	}
-	row := resultRow{Outcome: blob(r.Outcome), EndedAt: r.EndedAt.UTC(), Error: blob(r.Error), Size: r.Size}
+	row := resultRow{Outcome: blob(r.Outcome), EndedAt: r.EndedAt.UTC(), Error: blob(r.Error)}
 	text := printable(row.Outcome) + " " + sinceMoment(row.EndedAt) + " ago"
 	if row.EndedAt.IsZero() {
 		text = printable(row.Outcome)
@@ -42,16 +40,14 @@ func (s *showResult) show(con *console, r *worqr.Result, err error) error {
 	switch {
 	case r.Error != "":
 		text += ": " + printable(r.Error)
-	case r.Size > 0 && r.Value == nil:
-		text += ", with a result of " + words.Counted(r.Size, "byte") + ", which is too large to be kept"
-	case r.Size > 0:
+	case len(r.Value) > 0:
 		text += ": " + brief(string(r.Value), 1000)
 	}
-	if r.Value != nil {
+	if len(r.Value) > 0 {
 		row.Result = new(blob(r.Value))
 	}
 	if s.Raw {
-		if r.Outcome != worqr.OutcomeFinished || r.Size > 0 && r.Value == nil {
+		if r.Outcome != worqr.OutcomeFinished {
 			con.say("%s", text)
 		}
 		_, err = con.out.Write(r.Value)

@@ -73,8 +73,14 @@ func keyText(key blob) string {
 	return brief(string(key), 40)
 }
 
-// A scheduledRow is a scheduled task.
-type scheduledRow struct {
+// A some is the flag that limits a list.
+type some struct {
+	Limit int `short:"n" placeholder:"N" help:"Print at most N; by default all."`
+}
+
+// A taskRow is a task that waits.
+type taskRow struct {
+	State      string    `json:"state"`
 	Key        blob      `json:"key,omitempty"`
 	DueAt      time.Time `json:"due_at,omitzero"`
 	EnqueuedAt time.Time `json:"enqueued_at,omitzero"`
@@ -86,66 +92,52 @@ type scheduledRow struct {
 	Payload blob `json:"payload"`
 }
 
-// A some is the flag that limits a list.
-type some struct {
-	Limit int `short:"n" placeholder:"N" help:"Print at most N; by default all."`
-}
+// listed is the state of a task on the queue's list. The others are an inspect.NamedState.
+const listed = "listed"
 
-type scheduledCommand struct {
+type tasksCommand struct {
 	onQueue
 	some
-}
-
-// Run prints a line for each scheduled task.
-func (c *scheduledCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toKnown(ctx, c.Queue)
-	if err != nil {
-		return err
-	}
-	defer f.close()
-	rows := turned(q.Scheduled(ctx), func(t inspect.ScheduledTask) scheduledRow {
-		return scheduledRow{blob(t.Key), t.DueAt.UTC(), t.EnqueuedAt.UTC(), t.Expires.UTC(), t.Retries, t.Crashes, blob(t.LastError), headerRowOf(t.Headers), blob(t.Payload)}
-	})
-	_, err = printRows(con.out, c.form, "DUE RETRIES KEY PAYLOAD ERROR", first(c.Limit, rows), func(r scheduledRow) []string {
-		return []string{nextMoment(r.DueAt), strconv.Itoa(r.Retries), keyText(r.Key), brief(r.Payload, shownPayload), brief(r.LastError, shownPayload)}
-	})
-	return err
-}
-
-// A waitingRow is a task that can start when its turn comes.
-type waitingRow struct {
-	Key        blob      `json:"key,omitempty"`
-	EnqueuedAt time.Time `json:"enqueued_at,omitzero"`
-	Expires    time.Time `json:"expires,omitzero"`
-	headerRow
-	Payload blob `json:"payload"`
-}
-
-type waitingCommand struct {
-	onQueue
-	some
-	Added bool `help:"Show only tasks from Add without Key, At or Unique that wait for their first start, with keys and headers."`
+	State string `placeholder:"STATE" enum:",listed,ready,scheduled,risky,blocked" default:"" help:"Only tasks in this state: listed, ready, scheduled, risky or blocked."`
 }
 
 // Run prints a line for each waiting task.
-func (c *waitingCommand) Run(ctx context.Context, con *console) error {
+func (c *tasksCommand) Run(ctx context.Context, con *console) error {
 	f, q, err := c.toKnown(ctx, c.Queue)
 	if err != nil {
 		return err
 	}
 	defer f.close()
-	if c.Added {
-		added := turned(q.Added(ctx), func(t inspect.AddedTask) waitingRow {
-			return waitingRow{blob(t.Key), t.EnqueuedAt.UTC(), t.Expires.UTC(), headerRowOf(t.Headers), blob(t.Payload)}
-		})
-		_, err = printRows(con.out, c.form, "KEY WAITED HEADERS PAYLOAD", first(c.Limit, added), func(r waitingRow) []string {
-			return []string{keyText(r.Key), sinceMoment(r.EnqueuedAt), headerText(r.all), brief(r.Payload, shownPayload)}
-		})
-		return err
-	}
-	rows := turned(q.Tasks(ctx), func(payload []byte) waitingRow { return waitingRow{Payload: blob(payload)} })
-	_, err = printRows(con.out, c.form, "PAYLOAD", first(c.Limit, rows), func(r waitingRow) []string {
-		return []string{brief(r.Payload, 2*shownPayload)}
+	n, err := printRows(con.out, c.form, "STATE WAITED DUE RETRIES KEY HEADERS PAYLOAD ERROR", first(c.Limit, c.rows(ctx, q)), func(r taskRow) []string {
+		return []string{
+			r.State, sinceMoment(r.EnqueuedAt), nextMoment(r.DueAt), strconv.Itoa(r.Retries), keyText(r.Key), headerText(r.all),
+			brief(r.Payload, shownPayload), brief(r.LastError, shownPayload),
+		}
 	})
+	if err == nil && n == 0 {
+		con.say("no such task is waiting")
+	}
 	return err
+}
+
+// rows yields the tasks on the list, and then the named ones.
+func (c *tasksCommand) rows(ctx context.Context, q *worqr.Queue) iter.Seq2[taskRow, error] {
+	list := turned(q.Tasks(ctx), func(payload []byte) taskRow { return taskRow{State: listed, Payload: blob(payload)} })
+	if c.State == listed {
+		return list
+	}
+	var states []inspect.NamedState // none is all
+	if c.State != "" {
+		states = append(states, inspect.NamedState(c.State))
+	}
+	named := turned(q.Named(ctx, states...), func(t inspect.NamedTask) taskRow {
+		return taskRow{
+			string(t.State), blob(t.Key), t.DueAt.UTC(), t.EnqueuedAt.UTC(), t.Expires.UTC(), t.Retries, t.Crashes, blob(t.LastError),
+			headerRowOf(t.Headers), blob(t.Payload),
+		}
+	})
+	if c.State != "" {
+		return named
+	}
+	return chained(list, named)
 }

@@ -118,7 +118,7 @@ func TestConfirm(t *testing.T) {
 	v.awaits("This will delete 2 waiting tasks of the queue")
 	v.press("emails\n")
 	v.awaits("2 waiting tasks deleted")
-	s.is.True(strings.Contains(s.run(exitUnwell, "waiting", "emails"), `no queue "emails" exists`)) // it was deleted
+	s.is.True(strings.Contains(s.run(exitUnwell, "tasks", "emails"), `no queue "emails" exists`)) // it was deleted
 }
 
 func TestTopWithoutTerminal(t *testing.T) {

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"crypto/sha1"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -143,18 +144,22 @@ func TestHostileWriter(t *testing.T) {
 	conn := redistest.Conn(t)
 	url := redistest.URL()
 	worker := "w" + attack
+	copied := fmt.Sprintf("r:%x:1", sha1.Sum([]byte("task")))
+	failure := strings.Join([]string{attack, "1", attack, attack, "1", "1", "0", fmt.Sprint(len(attack)), attack}, ":")
 	for _, c := range [][]any{
-		{"LPUSH", prefix + ":process:{q}:p" + attack, "task"},
-		{"ZADD", prefix + ":working:{q}:" + worker, 1, "p" + attack},
+		{"LPUSH", prefix + ":process:{q}:" + worker + ".1.1.1", "task"},
+		{"ZADD", prefix + ":working:{q}:" + worker, 1, worker + ".1.1.1", 2, worker + ".1.1.2n"},
 		{"ZADD", prefix + ":workers:{q}", 1e15, worker},
 		{"HSET", prefix + ":worker:" + worker, "name", attack, "host", attack, "pid", attack},
-		{"HSET", prefix + ":failed:keyed:{q}:k:x", "payload", "task", "due", 1, "kind", attack, "reason", attack, "worker", attack, "retries", attack},
-		{"ZADD", prefix + ":failed:schedule:{q}", 1, "k:x"},
-		{"ZADD", prefix + ":failed:contents:{q}", 0, "67880b5a5a2e2e6c1b1a5dd6d6bd1ee3ff3e5f9c:k:x"},
-		{"SET", prefix + ":" + attack, 1}, {"SET", prefix + ":keyed:{q}:" + attack, 1}, {"SET", prefix + ":worker:" + worker + "x", 1},
+		{"HSET", prefix + ":failed:tasks:{q}", copied, fmt.Sprintf("1:0:0:0:0:%d:%stask", len(failure), failure), "k:" + attack + "#2", attack},
+		{"ZADD", prefix + ":failed:ready:{q}", 1, copied, 2, "k:" + attack + "#2"}, {"ZADD", prefix + ":failed:copies:{q}", 0, copied},
+		{"SET", prefix + ":" + attack, 1}, {"SET", prefix + ":tasks:{q}:" + attack, 1}, {"SET", prefix + ":worker:" + worker + "x", 1},
 		{"SADD", prefix + ":workers", attack, "w\u202e"}, {"SADD", prefix + ":registry", attack, "q", "q\u202e"},
 		{"HSET", prefix + ":worker:w\u202e", "name", attack, "host", attack, "version", attack, "queues", redistest.Sure(json.Marshal([]string{"q", attack}))(t)},
-		{"ZADD", prefix + ":recurring:{q}", 1e15, "k:" + attack}, {"HSET", prefix + ":recurrence:{q}:k:" + attack, "passed", 1, "times", "9", "last", attack + ":1:1"},
+		{"HSET", prefix + ":tasks:{q}", "k:x", "1:0:0:0:0:0:" + attack, "k:" + attack, attack}, {"HSET", prefix + ":runs:{q}", "k:x", ":1:1:" + attack, attack, attack},
+		{"ZADD", prefix + ":ready:{q}", 1, "k:x", 2, "k:" + attack}, {"ZADD", prefix + ":schedule:{q}", 1e15, attack},
+		{"HSET", prefix + ":state:{q}", "paused", "1:" + attack, "token", 9, "place", 9},
+		{"ZADD", prefix + ":recurring:{q}", 1e15, "k:" + attack}, {"HSET", prefix + ":recurrence:{q}", "k:" + attack, "9|", "passed:k:" + attack, 1, "last:k:" + attack, attack + ":1:1"},
 		{"HSET", prefix + ":rounds:{q}", attack, 1}, {"ZADD", prefix + ":idle:{q}", 1, attack},
 	} {
 		redistest.Do(t, conn, c[0].(string), c[1:]...)
@@ -162,7 +167,7 @@ func TestHostileWriter(t *testing.T) {
 	for _, args := range [][]string{
 		{"explain", "q", "task"}, {"explain", "q", "--key", "x"}, {"explain", "q", "--key", "x", "--json"}, {"check", "--lease", "150ms"}, {"check", "--lease", "150ms", "--json"},
 		{"queues"}, {"queues", "--json"}, {"stats"}, {"workers"}, {"workers", "--json"}, {"running"}, {"running", "--json"},
-		{"waiting", "q"}, {"scheduled", "q"}, {"scheduled", "q", "--json"}, {"recurring"}, {"recurring", "--json"},
+		{"tasks", "q"}, {"tasks", "q", "--json"}, {"recurring"}, {"recurring", "--json"},
 		{"failed", "q"}, {"failed", "q", "--json"}, {"failed", "q", "--group"}, {"failed", "q", "--group", "--json"},
 	} {
 		out, status := command(t, "", append(args, "--redis", url, "--prefix", prefix)...)

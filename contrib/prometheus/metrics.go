@@ -45,8 +45,8 @@
 //
 //	max by (queue) (worqr_queue_waiting_tasks)
 //
-//	worqr_queue_waiting_tasks{queue}              on the list, and added tasks
-//	worqr_queue_scheduled_tasks{queue}            in the schedule, due or not; unique ones, too
+//	worqr_queue_waiting_tasks{queue}              that may start: on the list, and named ones
+//	worqr_queue_scheduled_tasks{queue}            for a time, a retry, or the running task with their key
 //	worqr_queue_running_tasks{queue}              held by workers, running or prefetched
 //	worqr_queue_failed_tasks{queue}               in the failed queue
 //	worqr_queue_oldest_task_age_seconds{queue}    how long ago the task that has waited longest could have started

@@ -54,8 +54,8 @@ var ofPeer = []figure[*worqr.Peer]{
 
 // ofQueue are the figures of a queue in Redis.
 var ofQueue = []figure[inspect.QueueStats]{
-	ofState("waiting_tasks", "Waiting tasks: on the list, and added tasks.", func(s inspect.QueueStats) float64 { return float64(s.Waiting) }),
-	ofState("scheduled_tasks", "Tasks in the schedule, due or not.", func(s inspect.QueueStats) float64 { return float64(s.Scheduled) }),
+	ofState("waiting_tasks", "Waiting tasks that may start: on the list, and named ones.", func(s inspect.QueueStats) float64 { return float64(s.Waiting) }),
+	ofState("scheduled_tasks", "Tasks that wait for a time, a retry, or the running task with their key.", func(s inspect.QueueStats) float64 { return float64(s.Scheduled) }),
 	ofState("running_tasks", "Tasks that workers hold, running or prefetched.", func(s inspect.QueueStats) float64 { return float64(s.Running) }),
 	ofState("failed_tasks", "Tasks in the failed queue.", func(s inspect.QueueStats) float64 { return float64(s.Failed) }),
 	ofState("oldest_task_age_seconds", "How long ago the task that has waited longest could have started.", func(s inspect.QueueStats) float64 { return s.Oldest.Seconds() }),

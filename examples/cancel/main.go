@@ -31,7 +31,7 @@ func main() {
 	<-running
 	report := must(reports.Cancel(ctx, []byte("november")))
 	check(report.Wait(ctx))
-	fmt.Printf("removed %d, stopped %d, finished %d\n", report.Removed, report.Stopped, report.Finished)
+	fmt.Println("removed:", report.Removed)
 	check(worker.Shutdown(ctx))
 }
 

@@ -77,7 +77,7 @@ func (s *service) routes() http.Handler {
 	mux.Handle("PUT /orders/{id}/reminder", answer(s.putReminder))
 	mux.Handle("DELETE /tasks/{key}", answer(s.deleteTask))
 	mux.Handle("GET /failed", answer(s.getFailed))
-	mux.Handle("POST /failed/{id}", answer(s.postFailed))
+	mux.Handle("POST /failed/{id}", answer(s.postFailed)) // as in a URL, so with %23 for #
 	mux.Handle("GET /livez", s.peer.Livez())
 	mux.Handle("GET /readyz", s.peer.Readyz())
 	return mux

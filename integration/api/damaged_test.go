@@ -24,7 +24,7 @@ func spoil(t *testing.T, prefix, kind, queue string) {
 // error names it.
 func TestDamagedQueueIsAlone(t *testing.T) {
 	t.Parallel()
-	for _, kind := range []string{"schedule", "suspects", "entries", "workers", "ledger"} {
+	for _, kind := range []string{"suspects", "leaving", "rounds", "workers", "state"} {
 		t.Run(kind, func(t *testing.T) {
 			is := parallel(t)
 			prefix := redistest.Prefix(t)
@@ -72,7 +72,7 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 func TestDamagedQueueDelaysNoOther(t *testing.T) {
 	is := parallel(t)
 	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
-	spoil(t, prefix, "token", "a") // can't be joined
+	spoil(t, prefix, "state", "a") // can't be joined
 	spoil(t, prefix, "workers", "d")
 	var j journal
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond, Drain: -1, Logger: j.Logger()})
@@ -92,7 +92,7 @@ func TestDamagedQueueDelaysNoOther(t *testing.T) {
 	redistest.Do(t, conn, "DEL", prefix+":workers:{d}")
 	enqueue(t, p.Queue("d"), "task")
 	is.Equal(receive(t, starts, 1), []string{"d"})
-	spoil(t, prefix, "schedule", "b") // now its task can't end, and it can't be left
+	spoil(t, prefix, "workers", "b") // now its task can't end, and it can't be left
 	is.NoErr(p.Shutdown(t.Context()))
 	is.True(receive(t, ended, 1)[0] != nil)
 	is.Equal(waiting(t, p.Queue("c")), []string{"task"})

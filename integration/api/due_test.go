@@ -60,7 +60,7 @@ func (f *agenda) spawn() process { return forward(spawn(f.t, f.c), f.starts) }
 func (f *agenda) ahead(d time.Duration) {
 	f.t.Helper()
 	k := fmt.Sprint(len(f.due))
-	f.due[k] = time.Now().Add(d)
+	f.due[k] = time.Now().Add(d).Truncate(time.Millisecond) // as Redis has it
 	sure(f.q.Add(f.t.Context(), worqr.TaskSpec{Key: k, Payload: []byte(k), At: f.due[k]}))(f.t)
 }
 
@@ -122,26 +122,18 @@ func TestDueWithoutKeeper(t *testing.T) {
 	const beat = 4 * time.Second
 	f := newAgenda(t, 3*beat)
 	conn := redistest.Conn(t)
-	far := worqr.TaskSpec{Payload: []byte("far"), At: time.Now().Add(time.Hour)} // somebody keeps the time even if the next task has started
-	sure(f.q.Add(t.Context(), far))(t)
-	keeper := func() (id string) {
-		eventually(t, "somebody keeps the time", func() bool {
-			last := sure(redis.Strings(conn.Do("ZRANGE", f.c.Prefix+":idle:{q}", -1, -1, "WITHSCORES")))(t)
-			if len(last) == 2 && len(last[1]) >= 14 { // other scores are shorter: the ms since which a worker is idle
-				id = last[0]
-			}
-			return id != ""
-		})
-		return id
+	atRank := func(rank int) []string { // an idle worker: 0 is the one that has been idle longest
+		return sure(redis.Strings(conn.Do("ZRANGE", f.c.Prefix+":idle:{q}", rank, rank)))(t)
 	}
-	for range 2 {
-		f.ahead(400 * time.Millisecond)
-		victim := sure(redis.Int(conn.Do("HGET", f.c.Prefix+":worker:"+keeper(), "pid")))(t)
-		i := slices.IndexFunc(f.peers, func(p process) bool { return p.PID() == victim })
-		f.peers[i].Kill()
-		f.ahead(450 * time.Millisecond)
-		f.take(2)
-		f.peers[i] = f.spawn()
-	}
+	keeper := atRank(0) // is woken by the first task, claims its time, and is idle again
+	f.ahead(2 * time.Second)
+	eventually(t, "somebody keeps the time", func() bool {
+		claimed, _ := redis.Int64(conn.Do("HGET", f.c.Prefix+":state:{q}", "claimed"))
+		return claimed == f.due["0"].UnixMilli() && slices.Equal(atRank(-1), keeper)
+	})
+	victim := sure(redis.Int(conn.Do("HGET", f.c.Prefix+":worker:"+keeper[0], "pid")))(t)
+	f.peers[slices.IndexFunc(f.peers, func(p process) bool { return p.PID() == victim })].Kill()
+	f.ahead(2 * time.Second) // later than the claimed time, so it wakes nobody
+	f.take(2)
 	f.check("the keeper of the clock was killed", 7*beat/4)
 }

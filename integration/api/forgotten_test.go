@@ -65,13 +65,13 @@ func TestEmptiedRedisIsReported(t *testing.T) {
 			s.Restart(t)
 		}, true},
 		"older tokens": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
-			has("ZREM p:workers:{q} "+p.WorkerID(), "SET p:token:{q} 2")(t, s, nil)
+			has("ZREM p:workers:{q} "+p.WorkerID(), "HSET p:state:{q} token 2")(t, s, nil)
 		}, true},
 		"its own token": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
 			has("ZREM p:workers:{q} "+p.WorkerID())(t, s, nil)
 		}, false},
 		"no token at all": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
-			has("ZREM p:workers:{q} "+p.WorkerID(), "SET p:token:{q} foreign")(t, s, nil)
+			has("ZREM p:workers:{q} "+p.WorkerID(), "HSET p:state:{q} token foreign")(t, s, nil)
 		}, false},
 		"evicted": {func(t *testing.T, s *redistest.Server, p *worqr.Peer) {
 			sure(openAt(t, s.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), p.WorkerID()))(t)

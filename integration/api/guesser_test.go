@@ -51,8 +51,8 @@ func bulk(s string) string { return fmt.Sprintf("$%d\r\n%s\r\n", len(s), s) }
 // texts are the strings that answers contain.
 var texts = []string{
 	"", "0", "1", "-1", "7", "nan", "inf", "1e308", "99999999999999999999", "x", "k:x", "r:x", "q", "w1", `["q"]`, `[`, "{}", "\x00\xff",
-	"01890000-0000-7000-8000-000000000000", strings.Repeat("a", 40), strings.Repeat("a", 40) + ":k:x", "payload", "list", "zset", "hash", "string", "none",
-	"redis_version:7.0.15\r\nmaxmemory:x\r\nmaxmemory_policy:allkeys-lru", "p:queues:{q}", "p:keyed:{q}:k:x", "p:working:{q}:w1", "p:worker:w1", "p:failed:schedule:{q}", "p:cancel:{q}:x",
+	"w1.1.1.1n", strings.Repeat("a", 40), strings.Repeat("a", 40) + ":k:x", "payload", "list", "zset", "hash", "string", "none",
+	"redis_version:7.0.15\r\nmaxmemory:x\r\nmaxmemory_policy:allkeys-lru", "p:queues:{q}", "p:tasks:{q}", "p:working:{q}:w1", "p:worker:w1", "p:failed:schedule:{q}", "p:canceled:{q}:x",
 }
 
 func (l guesser) anything(depth int) string {

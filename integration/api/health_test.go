@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/google/uuid"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
@@ -27,14 +26,9 @@ func health(r *inspect.CheckReport) (all []string) {
 	return all
 }
 
-// since returns the id of a process that began that long ago.
-func since(ago time.Duration) string {
-	id := uuid.Must(uuid.NewV7())
-	ms := time.Now().Add(-ago).UnixMilli()
-	for i := range 6 {
-		id[i] = byte(ms >> (8 * (5 - i)))
-	}
-	return id.String()
+// since returns the id of an attempt that w1 began that long ago.
+func since(ago time.Duration, n int) string {
+	return fmt.Sprintf("w1.1.%d.%d", time.Now().Add(-ago).UnixMilli(), n)
 }
 
 // Check reads from Redis how long tasks run, and when the last one started. TestNumbers covers the
@@ -44,9 +38,9 @@ func TestCheckHealth(t *testing.T) {
 	const hour = time.Hour
 	// w1 holds the runs, in the given order.
 	runs := func(ages ...time.Duration) (plant [][]any) {
-		plant = append(plant, []any{"SET", ":token:{q}", len(ages)}, []any{"ZADD", ":holders:{q}", 0, "w1"})
+		plant = append(plant, []any{"HSET", ":state:{q}", "token", len(ages)})
 		for i, age := range ages {
-			id := since(age)
+			id := since(age, i+1)
 			plant = append(plant, []any{"LPUSH", ":process:{q}:" + id, canary}, []any{"ZADD", ":working:{q}:w1", i + 1, id})
 		}
 		return plant
@@ -65,9 +59,7 @@ func TestCheckHealth(t *testing.T) {
 			return append(runs(20*time.Minute), waiting, []any{"ZADD", ":idle:{q}", 1, "w1"})
 		}},
 		{name: "failed long ago, and OnFailed has just given up", plant: func() [][]any {
-			entry, now := "k:x", time.Now().UnixMilli()
-			return [][]any{{"HSET", ":failed:keyed:{q}:" + entry, "payload", canary, "due", 1<<52 + now, "retries", 0, "crashes", 0, "at", now - 2*hour.Milliseconds()},
-				{"ZADD", ":failed:schedule:{q}", 1<<52 + now, entry}, {"ZADD", ":failed:contents:{q}", 0, sha(canary) + ":" + entry}}
+			return [][]any{{"HSET", ":failed:tasks:{q}", "k:x#1", failedRecord("k:x", canary)}, {"ZADD", ":failed:aside:{q}", 1, "k:x#1"}, {"HSET", ":failed:state:{q}", "place", 1}}
 		}, finds: "notice failed", says: "1 task failed for good more than an hour ago."},
 		{name: "a backlog, ignored", plant: func() [][]any { return [][]any{waiting} }, limit: inspect.CheckOptions{MaxBacklog: 2, Ignore: []inspect.FindingKind{"backlog"}}},
 	} {

@@ -27,6 +27,7 @@ var (
 	accused        = peertest.Accused
 	broken         = peertest.Broken
 	cancel         = peertest.Cancel
+	carryOut       = peertest.CarryOut
 	contents       = peertest.Contents
 	count          = peertest.Count
 	counting       = peertest.Counting

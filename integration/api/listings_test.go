@@ -13,6 +13,7 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -32,13 +33,13 @@ func weight(v any) (n int) {
 // readOuts returns the calls that read a queue or the fleet. Each returns how much it has read.
 func readOuts(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]func() (int, error) {
 	return map[string]func() (int, error){
-		"Stats":     func() (int, error) { s, err := q.Stats(ctx); return s.Running, err },
-		"Tasks":     func() (int, error) { return length(q.Tasks(ctx)) },
-		"Scheduled": func() (int, error) { return length(q.Scheduled(ctx)) },
-		"Running":   func() (int, error) { return length(q.Running(ctx)) },
-		"Failed":    func() (int, error) { return length(q.Failed(ctx)) },
-		"Workers":   func() (int, error) { return length(p.Workers(ctx)) },
-		"Queues":    func() (int, error) { return length(p.Queues(ctx)) },
+		"Stats":   func() (int, error) { s, err := q.Stats(ctx); return s.Running, err },
+		"Tasks":   func() (int, error) { return length(q.Tasks(ctx)) },
+		"Named":   func() (int, error) { return length(q.Named(ctx)) },
+		"Running": func() (int, error) { return length(q.Running(ctx)) },
+		"Failed":  func() (int, error) { return length(q.Failed(ctx)) },
+		"Workers": func() (int, error) { return length(p.Workers(ctx)) },
+		"Queues":  func() (int, error) { return length(p.Queues(ctx)) },
 		"Explain": func() (int, error) {
 			e, err := q.Explain(ctx, worqr.Query{Payload: []byte("0")})
 			if err != nil {
@@ -56,16 +57,20 @@ func readOuts(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]fun
 	}
 }
 
+// seedOne adds a task to the schedule, and one of the same key to the failed queue.
+func seedOne(t *testing.T, c redis.Conn, prefix, name string, score int64, payload string) {
+	t.Helper()
+	must(t, c.Send("HSET", prefix+":tasks:{q}", name, recordOf(score, payload)))
+	must(t, c.Send("ZADD", prefix+":schedule:{q}", score, name))
+	must(t, c.Send("HSET", prefix+":failed:tasks:{q}", name+"#1", failedRecord(name, payload)))
+	must(t, c.Send("ZADD", prefix+":failed:ready:{q}", score, name+"#1"))
+}
+
 // seedLanes fills the schedule and the failed queue of q as the scripts do.
 func seedLanes(t *testing.T, c redis.Conn, prefix string, n int, score func(i int) int64, payload string) {
 	t.Helper()
 	for i := range n {
-		for _, lane := range []string{"", "failed:"} {
-			entry := fmt.Sprintf("k:%06d", i)
-			must(t, c.Send("HSET", prefix+":"+lane+"keyed:{q}:"+entry, "payload", payload, "due", score(i), "retries", 0, "crashes", 0))
-			must(t, c.Send("ZADD", prefix+":"+lane+"schedule:{q}", score(i), entry))
-			must(t, c.Send("ZADD", prefix+":"+lane+"contents:{q}", 0, strings.Repeat("0", 40)+":"+entry))
-		}
+		seedOne(t, c, prefix, fmt.Sprintf("k:%06d", i), score(i), payload)
 	}
 	redistest.Do(t, c, "")
 }
@@ -87,20 +92,16 @@ func TestListingsBesideChanges(t *testing.T) {
 			change := func() { // between any two exchanges with Redis
 				for range r.IntN(60) {
 					i := r.IntN(many)
-					entry := fmt.Sprintf("k:%06d", i)
-					gone[entry[2:]] = true
-					for _, lane := range []string{"", "failed:"} {
-						must(t, c.Send("ZREM", prefix+":"+lane+"schedule:{q}", entry))
-						must(t, c.Send("DEL", prefix+":"+lane+"keyed:{q}:"+entry))
-					}
+					name := fmt.Sprintf("k:%06d", i)
+					gone[name[2:]] = true
+					must(t, c.Send("ZREM", prefix+":schedule:{q}", name))
+					must(t, c.Send("HDEL", prefix+":tasks:{q}", name))
+					must(t, c.Send("ZREM", prefix+":failed:ready:{q}", name+"#1"))
+					must(t, c.Send("HDEL", prefix+":failed:tasks:{q}", name+"#1"))
 				}
 				for range r.IntN(40) {
 					added++
-					entry := fmt.Sprintf("k:%06d-%d", r.IntN(many), added)
-					for _, lane := range []string{"", "failed:"} {
-						must(t, c.Send("ZADD", prefix+":"+lane+"schedule:{q}", score(r.IntN(many)), entry))
-						must(t, c.Send("HSET", prefix+":"+lane+"keyed:{q}:"+entry, "payload", "new"))
-					}
+					seedOne(t, c, prefix, fmt.Sprintf("k:%06d-%d", r.IntN(many), added), score(r.IntN(many)), "new")
 				}
 				redistest.Do(t, c, "")
 			}
@@ -118,13 +119,13 @@ func TestListingsBesideChanges(t *testing.T) {
 				}
 			}
 			times := map[string]int{}
-			for s := range each(t, q.Scheduled(t.Context())) {
+			for s := range each(t, q.Named(t.Context())) {
 				times[s.Key]++
 			}
-			check("Scheduled", times)
+			check("Named", times)
 			times = map[string]int{}
 			for f := range each(t, q.Failed(t.Context())) {
-				times[f.ID]++
+				times[f.Key]++
 			}
 			check("Failed", times)
 		})
@@ -139,8 +140,8 @@ func TestListingsOfLargePayloads(t *testing.T) {
 	seedLanes(t, c, prefix, 20, func(int) int64 { return 4e12 }, strings.Repeat("x", size))
 	for i := range 20 {
 		must(t, c.Send("LPUSH", prefix+":queues:{q}", strings.Repeat("x", size)))
-		must(t, c.Send("LPUSH", fmt.Sprintf("%s:process:{q}:p%d", prefix, i), strings.Repeat("x", size)))
-		must(t, c.Send("ZADD", prefix+":working:{q}:w", i, fmt.Sprintf("p%d", i)))
+		must(t, c.Send("LPUSH", fmt.Sprintf("%s:process:{q}:w.1.1.%d", prefix, i), strings.Repeat("x", size)))
+		must(t, c.Send("ZADD", prefix+":working:{q}:w", i+1, fmt.Sprintf("w.1.1.%d", i)))
 	}
 	redistest.Do(t, c, "ZADD", prefix+":workers:{q}", 4e12, "w")
 	bytes, largest := 0, 0
@@ -153,7 +154,7 @@ func TestListingsOfLargePayloads(t *testing.T) {
 		}
 		return c
 	})
-	for name, n := range map[string]int{"Scheduled": 20, "Failed": 20, "Running": 20, "Tasks": 40} {
+	for name, n := range map[string]int{"Named": 20, "Failed": 20, "Running": 20, "Tasks": 20} {
 		largest = 0
 		is.Equal(sure(readOuts(t.Context(), p, p.Queue("q"))[name]())(t), n)
 		if largest > most {
@@ -162,19 +163,21 @@ func TestListingsOfLargePayloads(t *testing.T) {
 	}
 }
 
-// A key whose task was stopped is due now, not in 1970.
-func TestStoppedKeyIsDueNow(t *testing.T) {
+// A task that was stopped is due when it was, or at no time, if it had none.
+func TestStoppedIsDueWhenItWas(t *testing.T) {
 	is := parallel(t)
 	q := working(t, open(t, worqr.Options{Prefix: redistest.Prefix(t)}), "q")
-	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("x")})
-	before := time.Now().Add(-time.Second)
-	is.NoErr(take(t, q).Stop(t.Context()))
-	for s := range each(t, q.Scheduled(t.Context())) {
-		is.True(s.DueAt.After(before))
+	for _, at := range []time.Time{{}, time.Now().Add(-time.Hour).Truncate(time.Millisecond)} {
+		add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("x"), At: at})
+		is.NoErr(take(t, q).Stop(t.Context()))
+		for s := range each(t, q.Named(t.Context())) {
+			is.True(s.DueAt.Equal(at) && s.State == inspect.NamedReady)
+		}
+		e := sure(q.Explain(t.Context(), worqr.Query{Key: "key"}))(t)
+		is.Equal(len(e.Copies), 1)
+		is.True(e.Copies[0].DueAt.Equal(at))
+		is.NoErr(take(t, q).Finish(t.Context()))
 	}
-	e := sure(q.Explain(t.Context(), worqr.Query{Key: "key"}))(t)
-	is.Equal(len(e.Copies), 1)
-	is.True(e.Copies[0].DueAt.After(before))
 }
 
 func atLeast(most *atomic.Int64, n int) {
@@ -188,7 +191,7 @@ func TestPages(t *testing.T) {
 	is := parallel(t)
 	const (
 		many  = 400
-		most  = 250  // strings or elements: a page of 100, each with a number, or after key names
+		most  = 600  // strings or elements: a page of 250, each with a number, or after key names
 		walks = 1500 // elements that SCAN returns: 1,000, and a few more
 		names = 1700
 	)
@@ -207,7 +210,7 @@ func TestPages(t *testing.T) {
 	for i := range names {
 		is.NoErr(conn.Send("SADD", prefix+":registry", fmt.Sprintf("q%d", i)))
 		is.NoErr(conn.Send("SADD", prefix+":workers", fmt.Sprintf("w%d", i)))
-		is.NoErr(conn.Send("ZADD", prefix+":suspects:{q}", -1, fmt.Sprintf("w%d", i)))
+		is.NoErr(conn.Send("ZADD", prefix+":leaving:{q}", 0, fmt.Sprintf("w%d", i)))
 	}
 	redistest.Do(t, conn, "")
 
@@ -237,7 +240,7 @@ func TestPages(t *testing.T) {
 			t.Errorf("%s: a command of %d words, a reply of %d elements, one of SCAN of %d", name, words.Load(), elements.Load(), inner.Load())
 		}
 	}
-	wants := map[string]int{"Tasks": 2 * many, "Scheduled": many, "Running": many, "Failed": many,
+	wants := map[string]int{"Tasks": many, "Named": many, "Running": many, "Failed": many,
 		"Queues": names + 1, "Workers": 1, "Stats": many, "Explain": 1, "Check": 1}
 	for name, read := range readOuts(ctx, p, q) {
 		look(name, read, wants[name])

@@ -12,42 +12,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// After Redis has lost writes, the worker must acknowledge a cancel again, and again holds a
-// process that it had ended. In the meantime the worker has received later cancels, and tokens
-// have increased.
-func TestLostAcknowledgement(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 1500 * time.Millisecond})
-	q := working(t, p, "q")
-	enqueue(t, q, "later")
-	task := sure(q.StartTask(t.Context()))(t)
-	report := cancel(t, q, "later")
-	<-task.Context().Done()
-	is.NoErr(task.Stop(t.Context()))
-	wait(t, report)
-
-	c := redistest.Conn(t)
-	key := func(kind string) string { return prefix + ":" + kind + ":{q}" }
-	do := func(name string, args ...any) {
-		t.Helper()
-		redistest.Do(t, c, name, args...)
-	}
-	do("HSET", key("cancel")+":"+sha("before"), "token", 1, "stopped", 0, "finished", 0, "w:"+p.WorkerID(), "")
-	do("ZADD", key("canceled"), 1, sha("before"))
-	do("LPUSH", key("process")+":phantom", "ended")
-	do("ZADD", key("working")+":"+p.WorkerID(), 1, "phantom")
-	eventually(t, "it is acknowledged again", func() bool {
-		n, err := redis.Int(c.Do("EXISTS", key("canceled")))
-		return err == nil && n == 0
-	})
-	eventually(t, "what nobody runs goes back", func() bool {
-		s, err := q.Stats(t.Context())
-		return err == nil && s.Waiting+s.Scheduled == 1
-	})
-	is.Equal(waiting(t, q), []string{"ended"})
-}
-
 // A Finish that is refused and then repeated succeeds, even if the reply is lost.
 func TestFinishAfterRefusalAndLostReply(t *testing.T) {
 	is := parallel(t)
@@ -55,11 +19,11 @@ func TestFinishAfterRefusalAndLostReply(t *testing.T) {
 	link := redistest.NewLink(t, server.Addr())
 	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
 	q := working(t, p, "q")
-	enqueue(t, q, "a")
+	added(t, q, "a")
 	task := sure(q.StartTask(t.Context()))(t)
-	redistest.Do(t, c, "SET", "p:schedule:{q}", "of another type")
+	redistest.DoAll(t, c, [][]any{{"RENAME", "p:tasks:{q}", "aside"}, {"SET", "p:tasks:{q}", "of another type"}})
 	is.True(task.Finish(t.Context()) != nil) // refused
-	redistest.Do(t, c, "DEL", "p:schedule:{q}")
+	redistest.Do(t, c, "RENAME", "aside", "p:tasks:{q}")
 	lost := link.LoseReplyTo(task.AttemptID)
 	err := task.Finish(t.Context())
 	<-lost
@@ -79,12 +43,11 @@ func TestTokensGoBack(t *testing.T) {
 	enqueue(t, q, "a", "b")
 	receive(t, starts, 2)
 	c := redistest.Conn(t)
-	token := sure(redis.Int(c.Do("GET", prefix+":token:{q}")))(t)
+	token := sure(redis.Int(c.Do("HGET", prefix+":state:{q}", "token")))(t)
 	for range 10 {
 		wait(t, cancel(t, q, "none")) // each takes a token
 	}
-	redistest.Do(t, c, "SET", prefix+":token:{q}", token)
-	redistest.Do(t, c, "ZADD", prefix+":holders:{q}", token, p.WorkerID()) // otherwise, only a message reaches it
+	redistest.Do(t, c, "HSET", prefix+":state:{q}", "token", token)
 	wait(t, cancel(t, q, "a"))
 	is.Equal(receive(t, causes, 1), []error{worqr.ErrCanceled})
 }
@@ -106,13 +69,13 @@ func TestRefusedToNobody(t *testing.T) {
 	eventually(t, "it is under way", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 		defer cancel()
-		return is_(tasks[0].Finish(ctx), worqr.ErrUnknownOutcome)
+		return is_(tasks[0].Retry(ctx, 0), worqr.ErrUnknownOutcome)
 	})
 	server.Resume(t)
 	<-lost // the third gets its reply
 	ended := make(chan error, 1)
 	go func() { ended <- tasks[1].Finish(context.Background()) }()
 	is.Equal(receive(t, ended, 1), []error{nil})
-	err := tasks[0].Finish(t.Context())
+	err := tasks[0].Retry(t.Context(), 0)
 	is.True(err != nil && strings.Contains(err.Error(), "WRONGTYPE"))
 }

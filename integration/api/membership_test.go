@@ -15,11 +15,10 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
-	"github.com/worqr/worqr/internal/store"
 )
 
-// A worker that doesn't know whether it has joined joins again under its id. If it may have been
-// evicted in the meantime, it gives up that id and takes a new one.
+// A worker that doesn't know whether it has joined joins again under its id, even if it was evicted in the meantime:
+// it has started nothing.
 func TestUncertainJoin(t *testing.T) {
 	t.Parallel()
 	for name, failed := range map[string]bool{"still there": false, "failed meanwhile": true} {
@@ -40,11 +39,11 @@ func TestUncertainJoin(t *testing.T) {
 				sure(openAt(t, server.URL(), worqr.Options{Prefix: "p"}).FailWorker(t.Context(), before))(t)
 			}
 			is.NoErr(q.StartWork(t.Context()))
-			is.Equal(p.WorkerID() != before, failed)
+			is.Equal(p.WorkerID(), before)
 			members = sure(redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1)))(t)
 			is.Equal(members, []string{p.WorkerID()})
 			if !failed { // it has joined again without leaving, which would delay the joins of others
-				is.True(!sure(redis.Bool(c.Do("EXISTS", "p:token:{q}")))(t))
+				is.True(!sure(redis.Bool(c.Do("HEXISTS", "p:state:{q}", "fence")))(t))
 			}
 		})
 	}
@@ -131,7 +130,9 @@ func TestStopWorkIsLogged(t *testing.T) {
 func TestCancelBesideAJoin(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
-	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
+	other := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
+	working(t, other, "other") // so that Redis has loaded the script
+	q := other.Queue("q")
 	joins := make(chan string, 1000)
 	link := &tamper{Url: server.URL(), Before: func(verb string, _ []any) (err error) {
 		if verb == "join" { // it carries the last token
@@ -170,14 +171,14 @@ func TestCancelBehindALostJoin(t *testing.T) {
 }
 
 // A join is carried out, its reply is lost, and its repetition is refused. The refusal says nothing
-// about the first try: if the worker is evicted in the meantime, it doesn't come back under its id.
+// about the first try. If the worker learns that it was evicted in the meantime, it doesn't come back under its id.
 func TestRefusedBehindALostJoin(t *testing.T) {
 	is := parallel(t)
 	server, c := redistest.StartAndDial(t)
 	var lose atomic.Bool
 	link := &tamper{Url: server.URL(), Before: func(verb string, args []any) error {
 		if verb == "join" && lose.CompareAndSwap(true, false) {
-			redistest.Do(t, c, "EVALSHA", args...)
+			carryOut(t, c, args)
 			return io.ErrUnexpectedEOF
 		}
 		return nil
@@ -195,7 +196,9 @@ func TestRefusedBehindALostJoin(t *testing.T) {
 	other := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	sure(other.FailWorker(t.Context(), id))(t)
 	_ = q.StartWork(t.Context()) // unless it has just learned that it was evicted
-	is.Equal(redistest.Do(t, c, "ZSCORE", "p:workers:{q}", id), nil)
+	if p.WorkerID() != id {
+		is.Equal(redistest.Do(t, c, "ZSCORE", "p:workers:{q}", id), nil)
+	}
 }
 
 // A worker that comes back leaves its queues in parallel, not one after the other.
@@ -222,7 +225,7 @@ func TestComesBackFromManyQueues(t *testing.T) {
 		working(t, p, name)
 	}
 	before := p.WorkerID()
-	redistest.Do(t, c, "ZREM", "p:workers:{q0}", before) // as good as evicted on that queue
+	redistest.DoAll(t, c, [][]any{{"ZREM", "p:workers:{q0}", before}, {"HDEL", "p:rounds:{q0}", before}}) // as good as evicted on that queue
 	is.True(is_(failure(p.Queue("q0").StartTask(t.Context())), worqr.ErrEvicted))
 	for _, name := range numbers("q", queues) {
 		eventually(t, "it is there again", func() bool {
@@ -230,7 +233,7 @@ func TestComesBackFromManyQueues(t *testing.T) {
 			return p.WorkerID() != before && slices.Equal(members, []string{p.WorkerID()})
 		})
 	}
-	is.Equal(left.Load(), int64(queues))
+	is.True(left.Load() >= queues-1) // all but the one that it was evicted from
 	t.Logf("in %d exchanges", exchanges.Load())
 	is.True(exchanges.Load() < queues/4) // as many as are batched; it once was one for each
 }
@@ -306,8 +309,7 @@ func TestHandleWithoutRun(t *testing.T) {
 	is.Equal(p.Stats().RunningHandlers, int64(0))
 }
 
-// Redis refuses a copy of a round from before a worker left and rejoined a queue: round numbers
-// skip far enough ahead that the copy can't be one of those under way.
+// Redis refuses a copy of a round from before a worker left and rejoined a queue: round numbers go on.
 func TestRejoinRefusesEarlierRounds(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -319,5 +321,5 @@ func TestRejoinRefusesEarlierRounds(t *testing.T) {
 	before := last()
 	is.NoErr(q.StopWork(t.Context()))
 	is.NoErr(q.StartWork(t.Context()))
-	is.True(last()-before >= store.Lanes)
+	is.True(last() > before)
 }

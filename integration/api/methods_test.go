@@ -17,6 +17,7 @@ import (
 
 // arguments are the arguments for calls of methods, by type.
 var arguments = []any{
+	inspect.NamedReady,
 	"x", []byte("x"), 3, time.Now(), time.Duration(0), error(io.EOF),
 	worqr.Interval(time.Hour), (*worqr.EveryOptions)(nil), worqr.TaskSpec{Payload: []byte("x")}, worqr.Query{Payload: []byte("x")}, (*inspect.CheckOptions)(nil), (*worqr.HandleOptions)(nil),
 	worqr.Handler(func(context.Context, *worqr.Task) error { return nil }),

@@ -48,7 +48,8 @@ func TestNoReplicasForAWhile(t *testing.T) {
 	for _, err := range receive(t, done, cap(done)) {
 		is.NoErr(err)
 	}
-	is.Equal(len(waiting(t, q)), 3) // with the scheduled one
+	is.Equal(len(waiting(t, q)), 2)
+	is.Equal(len(scheduled(t, q)), 1)
 	is.Equal(sure(length(q.Running(t.Context())))(t), 0)
 }
 

@@ -51,8 +51,8 @@ func TestOnFailed(t *testing.T) {
 		is.True(near(g.failure.FailedAt, time.Now()))
 		is.True(g.failure.ID != "")
 		is.Equal(g.failure.ID, all[0].failure.ID)
-		is.True(near(g.failure.DueAt, time.Now()))
-		g.failure.ID, g.failure.FailedAt, g.failure.DueAt = "", time.Time{}, time.Time{}
+		is.True(g.failure.DueAt.IsZero() && near(g.failure.EnqueuedAt, time.Now()))
+		g.failure.ID, g.failure.FailedAt, g.failure.EnqueuedAt = "", time.Time{}, time.Time{}
 		is.Equal(g, told{"a", "key", i, inspect.FailedTask{Payload: []byte("a"), Key: "key", Kind: inspect.FailureError,
 			Error: "no", Retries: 1, WorkerID: p.WorkerID()}})
 	}
@@ -67,7 +67,7 @@ func TestOnFailed(t *testing.T) {
 	stop()
 	is.Equal(len(got), 0)
 	for _, key := range left(t, prefix+":failed") {
-		if !strings.HasPrefix(key, prefix+":failed:token:") {
+		if !strings.HasPrefix(key, prefix+":failed:state:") {
 			t.Errorf("left behind: %s", key)
 		}
 	}

@@ -18,7 +18,7 @@ func TestOutageIsOneLine(t *testing.T) {
 	is := parallel(t)
 	server := redistest.Start(t)
 	log := &peertest.Journal{}
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second, Logger: log.Logger()})
+	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Logger: log.Logger()}) // on a busy machine, Redis may be silent for part of a second
 	queues := []string{"a", "b", "c"}
 	starts := make(chan string, 100)
 	for _, name := range queues {

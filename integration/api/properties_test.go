@@ -190,7 +190,7 @@ func TestOnce(t *testing.T) {
 	is.True(errors.As(err, &other))
 	is.Equal(other.Key, key)
 	is.True(!strings.Contains(fmt.Sprintf("%v %+v %#v", err, other, other), key))
-	is.Equal(waiting(t, q), []string{"a"})
+	is.Equal(keysAdded(t, q), []string{key})
 
 	late := add(t, q, timed("2", "", "c"))
 	is.True(late != key)
@@ -202,7 +202,7 @@ func TestOnce(t *testing.T) {
 	is.Equal(add(t, q, once("3", "", "g")), "k")
 	is.True(errors.As(failure(q.Add(ctx, once("3", "l", "f"))), &other))
 	is.Equal(other.Key, "k")
-	is.Equal(sorted(waiting(t, q)), []string{"a", "c", "e"})
+	is.Equal(sorted(namedPayloads(t, q)), []string{"a", "c", "e"})
 	eventually(t, "three are traced", func() bool { return traced.Load() == 3 })
 
 	is.True(sure(q.RemoveKey(ctx, key))(t)) // even when the task is gone
@@ -210,9 +210,9 @@ func TestOnce(t *testing.T) {
 	brief := worqr.TaskSpec{Payload: []byte("i"), Once: "4", OnceFor: time.Millisecond}
 	is.True(add(t, q, brief) != "")
 	eventually(t, "it may be added again", func() bool {
-		before := len(waiting(t, q))
+		before := len(namedPayloads(t, q))
 		add(t, q, brief)
-		return len(waiting(t, q)) > before
+		return len(namedPayloads(t, q)) > before
 	})
 }
 
@@ -268,7 +268,7 @@ func TestPropertiesAreSecret(t *testing.T) {
 	props := worqr.TaskSpec{Payload: []byte(canary), Headers: map[string]string{canary: canary}, Once: canary}
 	add(t, q, props)
 	sure(q.Add(ctx, worqr.TaskSpec{Key: canary, Payload: []byte(canary), At: time.Now().Add(time.Hour), Headers: props.Headers}))(t)
-	listed, err := first(q.Added(ctx))
+	listed, err := first(q.Named(ctx))
 	is.NoErr(err)
 	task := take(t, q)
 	running, err := first(q.Running(ctx))
@@ -309,7 +309,7 @@ func TestExplainByHeader(t *testing.T) {
 	for _, c := range e.Copies {
 		found[c.Key] = c.State
 	}
-	is.Equal(found, map[string]inspect.CopyState{"": inspect.CopyScheduled, gone: inspect.CopyFailed, runs: inspect.CopyRunning, waits: inspect.CopyWaiting, later: inspect.CopyScheduled})
+	is.Equal(found, map[string]inspect.CopyState{"": inspect.CopyWaiting, gone: inspect.CopyFailed, runs: inspect.CopyRunning, waits: inspect.CopyWaiting, later: inspect.CopyScheduled})
 	is.Equal(len(sure(q.Explain(ctx, worqr.Query{Header: "order", Value: "9"}))(t).Copies), 0)
 	is.Equal(len(sure(q.Explain(ctx, worqr.Query{Header: "none", Value: ""}))(t).Copies), 0)
 	is.True(is_(failure(q.Explain(ctx, worqr.Query{Header: "", Value: "x"})), worqr.ErrInvalid))

@@ -22,18 +22,24 @@ func TestProtocol(t *testing.T) {
 	for w := range each(t, p.Workers(t.Context())) {
 		is.Equal(w.Protocol, store.Ours.Newest)
 	}
-	is.Equal(sure(redis.String(conn.Do("GET", prefix+":protocol")))(t), "1:0")
+	is.Equal(sure(redis.String(conn.Do("GET", prefix+":protocol")))(t), "2:2")
 
-	redistest.Do(t, conn, "SET", prefix+":protocol", "3:2") // as future peers do
+	redistest.Do(t, conn, "SET", prefix+":protocol", "4:3") // as future peers do
 	said := &journal{}
 	late := open(t, worqr.Options{Prefix: prefix, Logger: said.Logger()})
 	before := redistest.Keys(t, conn, prefix)
 	err := late.StartWorker(t.Context())
 	is.True(is_(err, worqr.ErrProtocol))
-	is.True(strings.Contains(err.Error(), "they speak protocol 3 and need every peer to speak 2 or later, but this program speaks 1; upgrade this program"))
+	is.True(strings.Contains(err.Error(), "they speak protocol 4 and need every peer to speak 3 or later, but this program speaks 2; upgrade this program"))
 	is.Equal(strings.Count(err.Error(), "worqr: "), 1)
 	late.Queue("other").Handle(tell(make(chan string, 1)), nil)
 	is.True(is_(late.Run(t.Context()), worqr.ErrProtocol)) // returns at once
+	is.Equal(redistest.Keys(t, conn, prefix), before)
+
+	redistest.Do(t, conn, "SET", prefix+":protocol", "1:0") // as peers of the previous protocol do
+	err = late.StartWorker(t.Context())
+	is.True(is_(err, worqr.ErrProtocol))
+	is.True(strings.Contains(err.Error(), "they speak protocol 1, and this program works with 2 or later"))
 	is.Equal(redistest.Keys(t, conn, prefix), before)
 
 	enqueue(t, q, "a") // a peer that already serves goes on
@@ -51,14 +57,14 @@ func TestProtocolAfterEviction(t *testing.T) {
 	task := take(t, q)
 	before := p.WorkerID()
 
-	redistest.Do(t, conn, "SET", prefix+":protocol", "3:2")
+	redistest.Do(t, conn, "SET", prefix+":protocol", "4:3")
 	sure(p.FailWorker(t.Context(), before))(t)
 	<-task.Context().Done()
-	eventually(t, "it says why", func() bool { return len(said.Lines("they speak protocol 3")) > 0 })
+	eventually(t, "it says why", func() bool { return len(said.Lines("they speak protocol 4")) > 0 })
 	is.True(is_(q.StartWork(t.Context()), worqr.ErrProtocol))
 	is.Equal(len(redistest.Keys(t, conn, prefix+":worker:")), 0)
 	is.Equal(waiting(t, q), []string{"a"})
-	is.Equal(len(said.Lines("they speak protocol 3")), 1) // however often it tries
+	is.Equal(len(said.Lines("they speak protocol 4")), 1) // however often it tries
 
 	redistest.Do(t, conn, "DEL", prefix+":protocol")
 	eventually(t, "it is back", func() bool { return len(said.Lines("serving again under the new id")) > 0 })

@@ -38,8 +38,11 @@ func TestForgedTasksAreLoggedWithinLimits(t *testing.T) {
 	working := keys.NewSpace(prefix).Queue("q").Working(p.WorkerID())
 	forged := redis.Args{working}
 	for i := range 1000 {
-		forged = forged.Add(i+1, fmt.Sprint("forged-", i))
+		id := fmt.Sprintf("%s.0.1.%d", p.WorkerID(), i)
+		must(t, c.Send("LPUSH", prefix+":process:{q}:"+id, "forged"))
+		forged = forged.Add(i+1, id)
 	}
+	must(t, q.Pause(t.Context()))
 	redistest.Do(t, c, "ZADD", forged...)
 	eventually(t, "all are given back", func() bool { return redistest.Do(t, c, "ZCARD", working) == int64(0) })
 	stop()

@@ -17,6 +17,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/worqrtrace"
 )
 
@@ -336,8 +337,8 @@ func TestDocsRecipes(t *testing.T) {
 	is.True(sure(mails.RemoveKey(ctx, sure(recipeDelay(ctx, mails, []byte("reminder")))(t)[0]))(t))
 
 	indexes := p.Queue("indexes")
-	only := func() inspect.ScheduledTask {
-		all := scheduled(t, indexes)
+	only := func() inspect.NamedTask {
+		all := peertest.Named(t, indexes)
 		is.Equal(len(all), 1)
 		return all[0]
 	}
@@ -356,7 +357,7 @@ func TestDocsRecipes(t *testing.T) {
 		is.NoErr(recipeOnce(ctx, orders, "request 7", []byte("a hat")))
 	}
 	for _, q := range []*worqr.Queue{caches, orders} {
-		is.Equal(len(waiting(t, q)), 1)
+		is.Equal(len(waiting(t, q))+len(peertest.Named(t, q)), 1)
 	}
 
 	stopped, end := context.WithCancelCause(ctx)

@@ -257,9 +257,14 @@ func TestDropOccurrence(t *testing.T) {
 	is.True(sure(q.RemoveKey(t.Context(), "x"))(t))
 	next(at.Add(day))
 	add(t, q, worqr.TaskSpec{Key: "x", Payload: []byte("a")})
-	is.True(receive(t, starts, 1)[0].DueAt.Equal(at.Add(day)))
+	is.True(receive(t, starts, 1)[0].DueAt.IsZero()) // one more run
 	report := sure(q.CancelKey(t.Context(), "x"))(t)
 	wait(t, report)
+	is.True(is_(receive(t, causes, 1)[0], worqr.ErrCanceled))
+	next(at.Add(day))
+	add(t, q, worqr.TaskSpec{Key: "x", KeepPayload: true}) // moves the next one
+	is.True(receive(t, starts, 1)[0].DueAt.Equal(at.Add(day)))
+	wait(t, sure(q.CancelKey(t.Context(), "x"))(t))
 	is.True(is_(receive(t, causes, 1)[0], worqr.ErrCanceled))
 	next(at.Add(2 * day))
 	is.Equal(recurring(t, q)["x"].LastOutcome, "canceled")
@@ -298,7 +303,7 @@ func TestRunNow(t *testing.T) {
 	started()
 	end <- nil
 	eventually(t, "it has ended", func() bool {
-		return recurring(t, q)["x"].LastOutcome == "finished" && recurring(t, q)["x"].Current.IsZero()
+		return p.Stats().Finished == 2 && recurring(t, q)["x"].Next.Equal(at)
 	})
 	is.True(recurring(t, q)["x"].Next.Equal(at))
 	is.True(sure(q.RemoveKey(t.Context(), "x"))(t))
@@ -351,13 +356,13 @@ func TestExplainRecurring(t *testing.T) {
 	conn := redistest.Conn(t)
 	redistest.Do(t, conn, "ZADD", prefix+":recurring:{q}", 1, "k:x")
 	redistest.Do(t, conn, "ZADD", prefix+":schedule:{q}", 1, "k:x") // as if it were due
-	worker := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
-	is.True(is_(failure(worker.StartTasks(t.Context(), 1)), worqr.ErrNoTask))
 	e = sure(looker.Explain(t.Context(), worqr.Query{Key: "x"}))(t)
-	is.Equal(e.Copies[0].Reasons, []inspect.Reason{inspect.ReasonWithheld})
+	is.Equal(e.Copies[0].Reasons, []inspect.Reason{inspect.ReasonWithheld, inspect.ReasonNoWorker})
 	is.True(e.Copies[0].DueAt.Equal(at))
 	is.True(strings.Contains(e.String(), "It's withheld because no live peer has its schedule"))
 	is.True(!e.Recurs.Asserted)
-	redistest.Do(t, conn, "DEL", prefix+":keyed:{q}:k:x", prefix+":recurrence:{q}:k:x")
+	worker := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
+	is.True(is_(failure(worker.StartTasks(t.Context(), 1)), worqr.ErrNoTask)) // it's taken away
+	redistest.Do(t, conn, "DEL", prefix+":recurrence:{q}")
 	is.Equal(sure(looker.Explain(t.Context(), worqr.Query{Key: "x"}))(t).String(), "It recurs on \"q\". No next run is planned. No live peer has its schedule, so it's withheld; start a peer that calls Every for it.")
 }

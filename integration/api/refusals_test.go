@@ -185,7 +185,7 @@ func (r refusal) outcome(t *testing.T, url, prefix string) string {
 	can("events", events("q"))
 	can("all-events", events())
 	listings := func() error {
-		_, err := length(q.Scheduled(t.Context()))
+		_, err := length(q.Named(t.Context()))
 		_, also := length(p.Workers(t.Context()))
 		_, stats := q.Stats(t.Context())
 		_, explained := q.Explain(t.Context(), worqr.Query{Payload: []byte("a")})

@@ -77,7 +77,7 @@ func TestStoppedWorkerStaysOffTheList(t *testing.T) {
 	close(second)
 	is.Equal(receive(t, stopped, 1), []error{nil})
 	is.Equal(receive(t, leaving, 1), []error{nil})
-	is.Equal(redistest.Keys(t, c, "p"), []string{"p:protocol", "p:registry", "p:token:{q}"})
+	is.Equal(redistest.Keys(t, c, "p"), []string{"p:protocol", "p:registry", "p:state:{q}"})
 }
 
 // A heartbeat writes what couldn't be written when the worker joined a queue.
@@ -221,7 +221,7 @@ func TestRegistry(t *testing.T) {
 		}
 		listed := func() bool { return sure(redis.Bool(c.Do("SISMEMBER", prefix+":registry", "q")))(t) }
 		there := func() int {
-			return sure(redis.Int(c.Do("EXISTS", q.Waiting(), q.Contents(), q.Workers())))(t)
+			return sure(redis.Int(c.Do("EXISTS", q.Waiting(), q.Tasks(), q.Workers())))(t)
 		}
 		if n := there(); n > 0 && !listed() && !late {
 			t.Errorf("seed %d: the queue is not on the list, and %d keys of it are there; the order was %v", seed, n, order)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -19,7 +20,7 @@ func TestRepairRuns(t *testing.T) {
 	enqueue(t, q, numbers("t", 300)...)
 	sure(q.Add(t.Context(), worqr.TaskSpec{Key: "x", Payload: []byte("keyed")}))(t)
 	is.Equal(len(sure(q.StartTasks(t.Context(), 251))(t)), 251)
-	for _, key := range []string{"workers", "working", "rounds", "holders"} { // Redis loses the worker
+	for _, key := range []string{"workers", "working", "rounds"} { // Redis loses the worker
 		name := prefix + ":" + key + ":{q}"
 		if key == "working" {
 			name += ":" + gone.WorkerID()
@@ -30,7 +31,8 @@ func TestRepairRuns(t *testing.T) {
 	report := sure(doctor.Repair(t.Context(), nil))(t)
 	is.True(report.OK())
 	is.Equal(count(report, "orphan"), 251)
-	is.Equal(waiting(t, doctor.Queue("q")), append([]string{"keyed"}, numbers("t", 300)...))
+	is.Equal(waiting(t, doctor.Queue("q")), numbers("t", 300))
+	is.Equal(len(peertest.Named(t, doctor.Queue("q"))), 1)
 	report = sure(doctor.Check(t.Context(), nil))(t)
 	is.True(report.OK())
 	sure(doctor.Queue("q").Add(t.Context(), worqr.TaskSpec{Key: "x", Payload: []byte("again")}))(t) // the key is free
@@ -47,7 +49,7 @@ func TestRepairBesideForeignType(t *testing.T) {
 	is := parallel(t)
 	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	for _, c := range [][]any{{"LPUSH", ":process:{q}:p1", "a"}, {"ZADD", ":working:{q}:w9", 1, "p1"}, {"ZADD", ":holders:{q}", 0, "w9"}, {"SET", ":token:{q}", 1}, {"SET", ":queues:{q}", "x"}, {"SADD", ":registry", "q"}} {
+	for _, c := range [][]any{{"LPUSH", ":process:{q}:w9.1.1.1", "a"}, {"ZADD", ":working:{q}:w9", 1, "w9.1.1.1"}, {"HSET", ":state:{q}", "token", 1}, {"SET", ":queues:{q}", "x"}, {"SADD", ":registry", "q"}} {
 		c[1] = prefix + c[1].(string)
 		redistest.Do(t, conn, c[0].(string), c[1:]...)
 	}
@@ -86,7 +88,7 @@ func TestRepairOfWhoComesBack(t *testing.T) {
 	fails, back := make(chan struct{}), make(chan struct{})
 	var once sync.Once
 	tool := &tamper{Url: redistest.Doctor(t, server.URL(), "p"), Before: func(verb string, _ []any) error {
-		if verb == "fail" {
+		if verb == "evict" {
 			once.Do(func() { close(fails); hold(t, back) })
 		}
 		return nil

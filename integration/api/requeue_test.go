@@ -53,13 +53,17 @@ func TestRequeueFailed(t *testing.T) {
 // that had failed before, including those OnFailed gave up on; later failures stay.
 func TestAllFailedEnds(t *testing.T) {
 	t.Parallel()
-	for name, aside := range map[string]int64{"waiting for OnFailed": 0, "given up": 1 << 52} {
+	const ready, aside = ":failed:ready:{q}", ":failed:aside:{q}"
+	for name, kind := range map[string]string{"waiting for OnFailed": ready, "given up": aside} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
-			const many = 300
+			const many, later = 300, 1000 // places: old ones have lower ones, and new ones higher ones
 			prefix, c := redistest.Prefix(t), redistest.Conn(t)
-			old := func(i int) int64 { return aside + 1e12 + int64(i) }
-			more, before, exchanges := 0, 0, 0
+			fail := func(kind, name string, place int) {
+				must(t, c.Send("HSET", prefix+":failed:tasks:{q}", fmt.Sprint(name, "#", place), failedRecord(name, "x")))
+				must(t, c.Send("ZADD", prefix+kind, place, fmt.Sprint(name, "#", place)))
+			}
+			more, before, exchanges, begun := 0, 0, 0, false
 			failMore := func() {
 				if exchanges++; exchanges > many {
 					if exchanges == many+1 {
@@ -69,28 +73,32 @@ func TestAllFailedEnds(t *testing.T) {
 				}
 				for range 200 {
 					more++
-					entry := fmt.Sprintf("k:new%d", more)
-					must(t, c.Send("HSET", prefix+":failed:keyed:{q}:"+entry, "payload", "new"))
-					must(t, c.Send("ZADD", prefix+":failed:schedule:{q}", 2e12+int64(more), entry))
+					fail(ready, fmt.Sprint("k:new", more), later+more)
 				}
 				redistest.Do(t, c, "")
-				if exchanges == 2 { // the first one asks for the number of parts
+				if begun && before == 0 {
 					before = more
 				}
 			}
-			left := func(from, to int64) int {
-				return sure(redis.Int(c.Do("ZCOUNT", prefix+":failed:schedule:{q}", from, to)))(t)
+			left := func(kind, from, to any) int {
+				return sure(redis.Int(c.Do("ZCOUNT", fmt.Sprint(prefix, kind), from, to)))(t)
 			}
 			q := openThrough(t, redistest.URL(), worqr.Options{Prefix: prefix}, func(c *through) redis.Conn {
 				c.OnFlush = failMore
+				c.OnSend = func(command string, _ []any) { begun = begun || command == "ZRANGE" } // for the newest
 				return c
 			}).Queue("q")
 			for _, all := range []func(context.Context) (int, error){q.DeleteAllFailed, q.RequeueAllFailed} {
-				seedLanes(t, c, prefix, many, old, "x")
-				exchanges = 0
+				redistest.Do(t, c, "DEL", prefix+ready) // what is left from before would take long
+				for i := range many {
+					fail(kind, fmt.Sprint("k:", i), i+1)
+				}
+				redistest.Do(t, c, "")
+				before, exchanges, begun = 0, 0, false
 				is.True(sure(all(t.Context()))(t) >= many)
-				is.Equal(left(old(0), old(many)), 0)
-				is.Equal(left(2e12+int64(before)+1, 3e12), more-before)
+				is.Equal(left(kind, 0, many), 0)
+				is.Equal(left(ready, 0, later+before), 0)
+				is.Equal(left(ready, later+before+1, "+inf"), more-before)
 			}
 		})
 	}

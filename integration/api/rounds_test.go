@@ -114,12 +114,12 @@ func TestStrayOfBusyQueue(t *testing.T) {
 			}
 		})
 	}
-	c := redistest.Conn(t)
+	c, stray := redistest.Conn(t), p.WorkerID()+".0.1.1n"
 	redistest.DoAll(t, c, [][]any{
-		{"LPUSH", prefix + ":process:{q}:stray", "first"},
-		{"ZADD", prefix + ":working:{q}:" + p.WorkerID(), 1, "stray"},
-		{"HSET", prefix + ":entries:{q}", "stray", "k:key"},
-		{"HSET", prefix + ":keyed:{q}:k:key", "process", "stray", "tried", 0, "died", 0},
+		{"LPUSH", prefix + ":process:{q}:" + stray, "k:key"},
+		{"ZADD", prefix + ":working:{q}:" + p.WorkerID(), 1, stray},
+		{"HSET", prefix + ":tasks:{q}", "k:key", recordOf(0, "first")},
+		{"HSET", prefix + ":runs:{q}", "k:key", stray + ":0:0:"},
 	})
 	add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("second")})
 	is.Equal(receive(t, keyed, 1), []string{"second"})
@@ -132,14 +132,15 @@ func TestStrayAmongMany(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
 	q := working(t, p, "q")
-	const thousands = 66 // with their scores, more than 65,536 values
+	const thousands = 66 // with their scores, more than 131,072 values
 	for range thousands {
 		enqueue(t, q, numbers("", 1000)...)
 		sure(q.StartTasks(t.Context(), 1000))(t)
 	}
 	c := redistest.Conn(t)
-	redistest.Do(t, c, "LPUSH", prefix+":process:{q}:stray", "stray")
-	redistest.Do(t, c, "ZADD", prefix+":working:{q}:"+p.WorkerID(), thousands*1000, "stray") // another task's token
+	stray := p.WorkerID() + ".0.1.1"
+	redistest.Do(t, c, "LPUSH", prefix+":process:{q}:"+stray, "stray")
+	redistest.Do(t, c, "ZADD", prefix+":working:{q}:"+p.WorkerID(), thousands*1000, stray) // another task's token
 	eventually(t, "it went back", func() bool { return fmt.Sprint(waiting(t, q)) == "[stray]" })
 	is.Equal(p.Stats().TakenOver, int64(0))
 }

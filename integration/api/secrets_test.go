@@ -254,7 +254,7 @@ func TestPayloadIsSecret(t *testing.T) {
 		for r, err := range q.Running(t.Context()) {
 			d.print(r, err)
 		}
-		for s, err := range q.Scheduled(t.Context()) {
+		for s, err := range q.Named(t.Context()) {
 			d.print(s, err)
 		}
 		for f, err := range q.Failed(t.Context()) {
@@ -287,7 +287,7 @@ func TestPayloadIsSecretInErrors(t *testing.T) {
 		"full":      has("CONFIG SET maxmemory 1"),
 		"a replica": has("REPLICAOF 127.0.0.1 1"),
 		"foreign keys": has("RENAME p:queues:{q} p:aside", "SET p:queues:{q} x", "SET p:schedule:{q} x",
-			"SET p:token:{q} x", "SET p:cancel:{q}:"+hex.EncodeToString(sum(payload))+" x"),
+			"SET p:state:{q} x", "SET p:canceled:{q}:"+hex.EncodeToString(sum(payload))+" x"),
 		"not allowed":    has("ACL SETUSER default -@all +ping +acl"),
 		"no such script": has("ACL SETUSER default -evalsha -lpush"),
 		"no memory":      has("CONFIG SET client-query-buffer-limit 1mb"),

@@ -119,7 +119,7 @@ func TestHandleWhileRunning(t *testing.T) {
 	}
 	end()
 	is.NoErr(receive(t, ran, 1)[0])
-	nothingLeftBut(t, prefix, "q", ":failed:token:{q}")
+	nothingLeft(t, prefix, "q")
 }
 
 type mark struct{}

@@ -70,7 +70,7 @@ func TestSpreadKeys(t *testing.T) {
 		is.Equal(sure(q.Add(ctx, named(key, "b", later)))(t), key)
 		is.Equal(sure(other.Add(ctx, named(key, "c", later)))(t), key) // replaces it
 		is.Equal(len(sure(other.For(key).Explain(ctx, worqr.Query{Key: key}))(t).Copies), 1)
-		once := worqr.TaskSpec{Payload: []byte("d"), Once: key}
+		once := worqr.TaskSpec{Payload: []byte("d"), Once: "add " + key}
 		added := sure(q.Add(ctx, once))(t)
 		is.Equal(sure(other.Add(ctx, once))(t), added)
 		is.Equal(sure(other.CancelKey(ctx, added))(t).Removed, 1)
@@ -138,9 +138,9 @@ func TestSpreadCluster(t *testing.T) {
 	report := sure(q.Cancel(ctx, []byte("same")))(t)
 	is.Equal(report.Removed, 6)
 	is.NoErr(report.Wait(ctx))
-	is.Equal([]int{report.Removed, report.Stopped, report.Finished}, []int{6, 6, 0})
+	is.Equal(report.Removed, 6)
 	is.NoErr(report.Wait(ctx)) // calling it again changes nothing
-	is.Equal([]int{report.Removed, report.Stopped, report.Finished}, []int{6, 6, 0})
+	is.Equal(report.Removed, 6)
 
 	for range 9 {
 		is.NoErr(q.Enqueue(ctx, []byte("bad")))

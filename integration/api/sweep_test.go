@@ -20,5 +20,5 @@ func TestSweep(t *testing.T) {
 	victim.Kill()
 	eventually(t, "it is swept", func() bool { return len(sure(p.Sweep(t.Context()))(t)) == 1 })
 	is.Equal(waiting(t, q), []string{"a", "b", "c"})
-	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}", ":ages:{q}", ":ledger:{q}") // the ledger has the crashes of a and b
+	nothingLeftBut(t, c.Prefix, "q", ":queues:{q}", ":ages:{q}", ":crashes:{q}") // which has the crashes of a and b
 }

@@ -180,7 +180,7 @@ func (l *ledger) judge(deaths ...int64) (s sum, wrong []string) {
 			}
 		}
 		for _, r := range a.Runs {
-			if a.Gone > 0 && r.Began > a.Gone && !rolledBack(a.Gone, a.Gone) && !l.stale(r) {
+			if a.Gone > 0 && (!a.Stopped || a.Okay == a.Tried) && r.Began > a.Gone && !rolledBack(a.Gone, a.Gone) && !l.stale(r) {
 				blame("%s began %v after its cancel", name, time.Duration(r.Began-a.Gone))
 			}
 		}
@@ -225,7 +225,7 @@ const window = 2 * time.Second
 func (s *sum) add(a *load.Account) {
 	s.okay += a.Okay
 	s.doubtful += a.Tried - a.Okay - a.Refused
-	if a.Gone > 0 {
+	if a.Gone > 0 && !a.Stopped {
 		s.canceled++
 	}
 	s.starts += len(a.Runs)

@@ -33,6 +33,7 @@ func TestJudge(t *testing.T) {
 		cancel    = step{load.OpCancel, load.Invoke, ""}
 		canceled  = step{load.OpGone, load.Okay, ""}
 		kept      = step{load.OpGone, load.Okay, load.NoteKept}
+		stopped   = step{load.OpGone, load.Okay, load.NoteStopped}
 		finished  = step{load.OpWait, load.Okay, string(worqr.OutcomeFinished)}
 		failed    = step{load.OpWait, load.Okay, string(worqr.OutcomeFailed)}
 		noResult  = step{load.OpWait, load.Refused, "no result"}
@@ -85,7 +86,10 @@ func TestJudge(t *testing.T) {
 		"two with one token":          {said: says{in(try), in(okay), run(began, 1), run(again, 1), run(began, 1), run(returned, 1)}, wrong: "with token 1"},
 		"canceled":                    {said: says{in(try), in(okay), in(cancel), in(canceled)}},
 		"canceled, and begins":        {said: says{in(try), in(okay), in(cancel), in(canceled), run(began, 1), run(returned, 1)}, wrong: "after its cancel"},
-		"not canceled, and lost":      {said: says{in(try), in(okay), in(cancel), in(kept)}, wrong: "a is lost"},
+		"canceled ahead of a handler": {said: says{in(try), in(okay), in(cancel), in(stopped)}},
+		"not removed, and lost":       {said: says{in(try), in(okay), in(cancel), in(kept)}, wrong: "a is lost"},
+		"too late to remove, begins":  {said: says{in(try), in(okay), in(cancel), in(stopped), run(began, 1)}, wrong: "after its cancel"},
+		"too early to remove, begins": {said: says{in(try), in(cancel), in(stopped), run(began, 1), run(returned, 1)}},
 		"replaced under its key":      {said: says{keyed(try, "a"), keyed(okay, "a"), keyed(try, "b"), keyed(okay, "b"), runs("b", began, 1), runs("b", returned, 1)}},
 		"the last one under its key":  {said: says{keyed(try, "a"), keyed(okay, "a"), keyed(try, "b"), keyed(okay, "b"), runs("a", began, 1), runs("a", returned, 1)}, wrong: "under key k is lost"},
 		"Wait finds no result":        {said: says{in(try), in(okay), run(began, 1), run(returned, 1), in(noResult)}, wrong: "Wait for a returned"},

@@ -4,8 +4,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redisconn"
@@ -16,11 +14,11 @@ import (
 // additions are calls about added tasks, schedules and results.
 var additions = []*scenario{
 	{
-		name: "add", wire: "add", twice: true, late: []string{"x"}, again: []string{"x"},
+		name: "add", wire: "add", late: []string{"x"}, again: []string{"x"},
 		call: func(v *victim) error {
 			return peertest.Failure(v.queue.Add(v.ctx, worqr.TaskSpec{Payload: []byte("x"), Headers: map[string]string{"of": "x"}}))
 		},
-		left: func(n int) []string { return append([]string{"x", "x"}[:n], "a", "b", "c") },
+		left: either(added(0), []string{"x", "a", "b", "c"}),
 	},
 	{
 		name: "add once", wire: "add", late: []string{"x"},
@@ -40,7 +38,7 @@ var additions = []*scenario{
 		after: func(w *world, n int) { w.result("a", n > 0) },
 	}),
 	// Its next time is an hour later.
-	starting(scenario{name: "start of an occurrence", seed: occurrence, ended: func(w *world) { w.retire("a") }}),
+	starting(scenario{name: "start of an occurrence", named: []string{"a"}, seed: occurrence, ended: func(w *world) { w.retire("a") }}),
 	finishing(scenario{name: "finish of an occurrence", seed: occurrence, ended: func(w *world) { w.retire("a") }}),
 }
 
@@ -81,18 +79,22 @@ func (w *world) recurs(payload string) {
 	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(w.t)
 	line := redisconn.NewLine(dial, 0)
 	defer line.Close()
-	entry := store.EntryOf(payload)
-	for soon := int64(100); ; soon *= 2 { // the call must arrive before that time
-		at := w.now() + soon
-		answers, _, _, err := store.Recur(w.t.Context(), line, w.keys, time.Hour.Milliseconds(), 0, []store.Schedule{{
-			Entry: entry, Print: "0000000000000000000000000000000000000000",
-			Times: []int64{at, at + time.Hour.Milliseconds()}, Payload: []byte(payload),
-		}})
+	record, print := store.Record{Payload: []byte(payload)}, "1:0000000000000000000000000000000000000000"
+	assert := func(s store.Schedule) store.Asserted {
+		s.Name, s.Prints = store.NameOf(payload), []string{print}
+		told, _, _, err := store.Recur(w.t.Context(), line, w.keys, time.Hour.Milliseconds(), 0, []store.Schedule{s})
 		peertest.Must(w.t, err)
-		if answers[0].State != store.ScheduleHeld {
-			w.t.Fatalf("the schedule is %s", answers[0].State)
+		return told[0]
+	}
+	for soon := int64(100); ; soon *= 2 { // the call must arrive before that time
+		first := assert(store.Schedule{})
+		at := w.now() + soon
+		held := assert(store.Schedule{Since: first.Since, Times: []int64{at, at + time.Hour.Milliseconds()}, Record: record.Append(nil)})
+		if held.Word != store.ScheduleHeld {
+			w.t.Fatalf("the schedule is %s", held.Word)
 		}
-		if turn := redistest.Sure(redis.Int64(w.conn.Do("HGET", w.keys.Keyed(entry), "turn")))(w.t); turn == at {
+		all := slices.Collect(redistest.Each(w.t, w.queue.Recurring(w.t.Context())))
+		if len(all) == 1 && all[0].Next.UnixMilli() == at {
 			peertest.Eventually(w.t, "the first time has come", func() bool { return w.now() >= at })
 			return
 		}
@@ -110,5 +112,5 @@ func (w *world) retire(key string) {
 	if !redistest.Sure(w.queue.RemoveKey(w.t.Context(), key))(w.t) {
 		w.t.Error("the next occurrence is not planned")
 	}
-	w.do("DEL", w.keys.Recurring(), w.keys.Recurrence(store.EntryOf(key)))
+	w.do("DEL", w.keys.Recurring(), w.keys.Recurrence())
 }

@@ -35,31 +35,31 @@ var errNo = errors.New("no")
 
 var handlings = []*handling{
 	// Tasks are being taken; no handler has begun.
-	{name: "taken", wire: "step:start"},
+	{name: "taken", wire: "start"},
 	// Handlers run.
 	{name: "running", holds: true},
 	// Handlers run, and Run's context has ended.
 	{name: "draining", holds: true, drain: true},
 	// A handler has returned nil.
-	{name: "finish", wire: "step:finish"},
+	{name: "finish", wire: "finish:done"},
 	// A handler has returned an error.
-	{name: "retry", wire: "step:retry", then: func(_ context.Context, t *worqr.Task) error {
+	{name: "retry", wire: "finish:retry", then: func(_ context.Context, t *worqr.Task) error {
 		if t.Retries > 0 {
 			return nil
 		}
 		return errNo
 	}},
 	// A handler has returned Permanent.
-	{name: "fail", wire: "step:fail", then: func(context.Context, *worqr.Task) error { return worqr.Permanent(errNo) }},
+	{name: "fail", wire: "finish:fail", then: func(context.Context, *worqr.Task) error { return worqr.Permanent(errNo) }},
 	// A handler has returned after its task was canceled.
-	{name: "drop", wire: "step:drop", then: func(ctx context.Context, _ *worqr.Task) error {
+	{name: "drop", wire: "finish:drop", then: func(ctx context.Context, _ *worqr.Task) error {
 		<-ctx.Done()
 		return ctx.Err()
 	}},
 	// Handlers had no time to drain, and Run returns their unfinished tasks.
 	{name: "leave", wire: "leave", holds: true, drain: true, hasty: true},
-	// Many handlers have returned, and two rounds may be under way; it holds the one after 14 others.
-	{name: "flood", wire: "step:finish", flood: 14},
+	// Many handlers have returned, and two rounds may be under way; it holds the one after four others.
+	{name: "flood", wire: "finish:done", flood: 4},
 }
 
 // payloads returns the tasks, in order.
@@ -307,7 +307,7 @@ func (h *handling) judge(w *world, c cell, o *onlooker, taken []string, failed b
 	}
 	switch failures := w.failures(); {
 	case h.name == "drop":
-		w.canceled(1)
+		w.canceled()
 		all = all[1:]
 	case slices.Equal(failures, []string{"a"}) && h.name == "fail":
 		all = all[1:]

@@ -117,7 +117,7 @@ func run(t *testing.T, s *scenario, c cell) {
 	if s.after != nil {
 		s.after(w, n)
 	}
-	w.drains(leftover)
+	w.drains(leftover, s.named...)
 	if s.fails != nil {
 		if got, want := w.failures(), s.fails(n); !slices.Equal(got, want) {
 			t.Errorf("failed are %q, want %q", got, want)

@@ -47,7 +47,7 @@ var memberships = []*scenario{
 		call:  func(v *victim) error { return v.queue.StartWork(v.ctx) },
 	},
 	{
-		name: "beat", wire: "beat", role: member, silent: true, lease: 3 * time.Second,
+		name: "heartbeat", wire: "heartbeat", role: member, silent: true, lease: 3 * time.Second,
 		ready: hold, held: []string{"a", "b"}, holds: []string{"a", "b"},
 		call: func(v *victim) error {
 			<-v.gate.over // waits for the next beat
@@ -70,7 +70,7 @@ var memberships = []*scenario{
 	},
 	{
 		// Another peer holds the tasks, which return in two calls.
-		name: "fail worker", wire: "fail", role: stranger,
+		name: "evict", wire: "evict", role: stranger,
 		seed:      func(w *world) { w.enqueue(many...) },
 		meanwhile: func(w *world) { w.patient(len(many)) },
 		call: func(v *victim) error {

@@ -32,12 +32,12 @@ var productions = []*scenario{
 		left: func(n int) []string { return added(n, "x", "y") },
 	},
 	{
-		name: "enqueue once", wire: "enqueue_once", late: []string{"x"},
+		name: "enqueue once", wire: "enqueue", late: []string{"x"},
 		call: func(v *victim) error { return peertest.Failure(v.queue.EnqueueOnce(v.ctx, "nonce", []byte("x"))) },
 		left: func(n int) []string { return added(n, "x") },
 	},
 	{
-		name: "put", wire: "put", late: []string{"x"}, again: []string{"x"},
+		name: "put", wire: "add", late: []string{"x"}, again: []string{"x"},
 		call: func(v *victim) error {
 			return peertest.Failure(v.queue.Add(v.ctx, worqr.TaskSpec{Key: "key", Payload: []byte("x")}))
 		},
@@ -54,7 +54,7 @@ var productions = []*scenario{
 		after: func(w *world, n int) { w.stop(n > 0) },
 	},
 	{
-		name: "cancel of a key", wire: "cancel_key",
+		name: "cancel of a key", wire: "remove",
 		seed: func(w *world) {
 			w.put("x")
 			w.hold(1)

@@ -15,7 +15,7 @@ func (v *victim) take() *worqr.Task {
 
 // ending completes a scenario in which a member that holds the tasks a and b ends a.
 func ending(how string, s scenario) *scenario {
-	s.wire, s.role, s.repeats, s.fenced = "step:"+how, member, true, "lost evicted"
+	s.wire, s.role, s.repeats, s.fenced = "finish:"+how, member, true, "lost evicted"
 	s.ready, s.held, s.holds = hold, []string{"a", "b"}, []string{"b"}
 	return &s
 }
@@ -27,7 +27,7 @@ func finishing(s scenario) *scenario {
 	if s.call == nil {
 		s.call = func(v *victim) error { return v.take().Finish(v.ctx) }
 	}
-	return ending("finish", s)
+	return ending("done", s)
 }
 
 func withResult(v *victim) error {
@@ -38,7 +38,7 @@ func withResult(v *victim) error {
 
 // starting completes a scenario in which a member gets a and b.
 func starting(s scenario) *scenario {
-	s.wire, s.role, s.repeats, s.fenced = "step:start", member, true, "evicted"
+	s.wire, s.role, s.repeats, s.fenced = "start", member, true, "evicted"
 	s.ready, s.hands, s.holds = serve, true, []string{"a", "b"}
 	s.call = func(v *victim) (err error) { v.tasks, err = v.queue.StartTasks(v.ctx, 2); return err }
 	return &s
@@ -55,7 +55,7 @@ var rounds = []*scenario{
 		name: "stop", call: stop,
 		left: either(added(0), []string{"b", "a", "c"}), // a returned first, so b is in front
 	}),
-	ending("retry", scenario{name: "retry", call: retry, left: either(added(0), []string{"a+1", "b", "c"})}),
+	ending("retry", scenario{name: "retry", named: []string{"a"}, call: retry, left: either(added(0), []string{"a+1", "b", "c"})}),
 	ending("fail", scenario{
 		name:  "fail",
 		call:  func(v *victim) error { return v.take().Fail(v.ctx, errors.New("no")) },
@@ -67,7 +67,7 @@ var rounds = []*scenario{
 		w.enqueue("b", "c")
 	}}),
 	ending("retry", scenario{
-		name: "retry under key", call: retry,
+		name: "retry under key", named: []string{"a"}, call: retry,
 		seed: func(w *world) {
 			w.put("a")
 			w.enqueue("b", "c")
@@ -75,17 +75,17 @@ var rounds = []*scenario{
 		left: either(added(0), []string{"a+1", "b", "c"}),
 	}),
 	{
-		name: "acknowledge a cancel", wire: "step:ack", role: member, repeats: true, silent: true,
+		name: "end of what is canceled", wire: "finish:stop", role: member, repeats: true, silent: true,
 		ready: hold, held: []string{"b"}, holds: []string{"b"},
 		meanwhile: func(w *world) { w.cancel("a") },
 		call: func(v *victim) error {
 			t := v.take()
 			<-t.Context().Done()
-			_ = t.Stop(v.ctx) // it may travel with the acknowledgement, and be as late
+			_ = t.Stop(v.ctx)
 			<-v.gate.over
 			return nil
 		},
 		left:  func(int) []string { return []string{"b", "c"} },
-		after: func(w *world, _ int) { w.canceled(1) },
+		after: func(w *world, _ int) { w.canceled() },
 	},
 }

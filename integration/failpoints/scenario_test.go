@@ -30,6 +30,7 @@ type scenario struct {
 	meanwhile func(w *world)        // what others do then
 	call      func(v *victim) error // the call
 	left      func(n int) []string  // what waits or is held after n calls; nil: a, b, c
+	named     []string              // the part of it that isn't on the list: it takes turns with the others
 	held      []string              // the part of it that the victim holds before the call
 	holds     []string              // the part that it holds after the call
 	hands     bool                  // the call starts them

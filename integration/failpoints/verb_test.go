@@ -7,6 +7,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/integration/calls"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -44,34 +45,24 @@ func (c command) args() []any {
 	return all
 }
 
-// calls reports whether the command is a call of that name: the name of a script; of step with what
-// the round carries, such as step:finish; or of a
-// plain command.
+// calls reports whether the command is a call of that name: of a script; of finish with an end, such as finish:done;
+// of start, if it wants tasks; or of a plain command.
 func (c command) calls(name string) bool {
-	if c[0] != "EVALSHA" {
+	if c[0] != "EVALSHA" && c[0] != "EVAL" { // the first call on a connection sends the script
 		return strings.EqualFold(c[0], name)
 	}
-	call, ok := store.Parse(c)
+	call, ok := calls.Parse(c)
 	if !ok {
 		panic("an unknown script was called: " + c[1])
 	}
-	script, part, _ := strings.Cut(name, ":")
+	script, end, _ := strings.Cut(name, ":")
 	switch {
-	case call.Verb.Name != script:
+	case call.Verb != script:
 		return false
-	case script == "step" && part != "":
-		return carries(store.RoundOf(call), part)
+	case script == "start":
+		return call.Int("wanted") > 0
+	case script == "finish":
+		return slices.ContainsFunc(call.Ends(), func(e calls.End) bool { return string(e.Verb) == end })
 	}
 	return true
-}
-
-// carries reports whether a round carries something of a kind.
-func carries(round store.RoundView, kind string) bool {
-	switch kind {
-	case "ack":
-		return round.Said > 0
-	case "start":
-		return len(round.Start) > 0
-	}
-	return slices.ContainsFunc(round.Outcomes, func(o store.Outcome) bool { return string(o.Verb) == kind })
 }

@@ -10,9 +10,10 @@ type Account struct {
 	Tried    int    // how many enqueues were tried
 	Okay     int    // how many were accepted
 	Refused  int    // how many were refused
-	Cancel   Phase  // "" if it was not canceled, or too late
+	Cancel   Phase  // "" if it was not canceled, or not removed
 	Canceled int64  // when the cancel was answered
 	Gone     int64  // when no copy was running anymore
+	Stopped  bool   // no copy was waiting: it may have stopped one, or come too late
 	Runs     []*Run
 	Waits    []Event // calls of Wait for it
 }
@@ -58,7 +59,7 @@ func (all Accounts) Take(e *Event) {
 			if e.Note == NoteKept {
 				t.Cancel = ""
 			} else {
-				t.Gone = e.Mono
+				t.Gone, t.Stopped = e.Mono, e.Note == NoteStopped
 			}
 		case OpWait:
 			t.Waits = append(t.Waits, *e)

@@ -27,7 +27,7 @@ const (
 	OpEnded   = "ended"   // the context of a handler has ended; Note is the cause
 	OpFinish  = "finish"  // a handler finishes its task itself
 	OpCancel  = "cancel"  // of Tasks, or their removal
-	OpGone    = "gone"    // the cancel is complete, and no copy of Tasks runs; or Note is NoteKept
+	OpGone    = "gone"    // the cancel is complete, and no copy of Tasks runs; Note is NoteKept or NoteStopped if none was waiting
 	OpWait    = "wait"    // for the end of Tasks; Note is the outcome
 	OpLate    = "late"    // the machine hasn't let a process run for Waited
 	OpLost    = "lost"    // an event reports that Redis has lost writes
@@ -40,7 +40,8 @@ const (
 	NoteCanceled = "canceled"
 	NoteEvicted  = "evicted"
 	NoteShutdown = "shutdown"
-	NoteKept     = "kept"                         // nothing was left to cancel
+	NoteKept     = "kept"                         // nothing was left to remove
+	NoteStopped  = "stopped"                      // a cancel has removed nothing: it may have stopped something
 	NoteOther    = "the header of another task: " // a handler got this header; followed by the other task's name
 )
 

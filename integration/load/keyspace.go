@@ -11,11 +11,11 @@ func Stays(prefix, key string, expires bool) bool {
 	failed, isFailed := strings.CutPrefix(rest, "failed:")
 	kind, _, _ := strings.Cut(failed, ":")
 	switch kind {
-	case "registry", "protocol", "token":
+	case "registry", "protocol", "state":
 		return true
-	case "once", "cancel", "result":
+	case "once", "canceled", "result":
 		return expires
-	case "schedule", "contents", "keyed":
+	case "tasks", "ready", "aside", "copies":
 		return isFailed // failed tasks stay
 	}
 	return false

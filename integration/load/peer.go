@@ -339,11 +339,15 @@ func (p *peer) cancel(task, key string, after time.Duration, remove bool) {
 		if report.Wait(ctx) != nil {
 			return
 		}
-		removed = report.Removed+report.Stopped > 0
+		removed = report.Removed > 0
 	}
 	e.Op, e.Phase = OpGone, Okay
-	if !removed {
+	switch {
+	case removed:
+	case remove:
 		e.Note = NoteKept
+	default:
+		e.Note = NoteStopped
 	}
 	p.say(e)
 }

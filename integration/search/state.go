@@ -1,258 +1,172 @@
 package search
 
 import (
+	"fmt"
 	"slices"
+	"strconv"
 
-	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/integration/spec"
 )
 
-// The bounds: the search visits everything that can happen within them.
-const (
-	maxWorkers = 3 // ids of workers
-	maxSlots   = 4 // ids of processes that a worker has in use at the same time
-	maxTasks   = 4
-	maxLanes   = store.Lanes // rounds that a worker has in flight at the same time
-	maxEnds    = 2           // ends in one round
-	maxCopies  = 4           // copies of requests still in flight: an evicted worker leaves up to three
-	chunk      = 1           // tasks that one call returns; in the scripts, AT_ONCE
-	mentions   = 1           // canceled tasks that one round names as still running; maxStopping
-)
-
-// A state is everything between two steps: Redis, the peers, the requests in
-// flight, and what the invariants must remember. It is a plain value, so that
-// states can be copied and compared.
+// A state is what Redis holds, what the workers know, and what is on its way. Slices are never changed, only replaced,
+// so that a copy of a state costs nothing.
 type state struct {
-	redis redis
-	peers [maxWorkers]peer
-	late  [maxCopies]request // no worker waits for these anymore; they may arrive at any time
-	call  canceling
-	past  past
-	left  budget
+	q      spec.Queue
+	failed spec.Queue
+	peers  [3]peer
+	late   []call // copies of calls that Redis hasn't received yet, in order for each worker
+	cancel canceler
+	left   budget
+	made   int     // tasks that were added
+	saved  *backup // what a failover brings back
+	wrong  string  // what a step did that it mustn't
+
+	removed []string // payloads that were canceled by their name
+	back    spec.Set // what was returned and can start, and with which tokens it had started
+	claims  string   // who knows that it has claimed the next time
+	unheard bool     // a wake-up or a claim was lost: then a heartbeat helps
+
+	failedOver bool
+	sc         *scope
+	calls      []Call // that were recorded
 }
 
-// A budget is how many more times optional things may happen.
+type backup struct{ q, failed spec.Queue }
+
+// A budget is how often something may still happen.
 type budget struct {
-	produced                       uint8 // tasks so far
-	crashes, leaves                uint8
-	lost, late, refused, lateJoins uint8
-	cancels, keyCancels            uint8
+	Rounds            int // of each worker
+	Lost, Late        int // answers, and copies of calls that arrive later
+	Deaths, Lapses    int
+	Joins, Leaves     int
+	Cancels, Removes  int
+	Minutes           int // after a cancel: then Redis has forgotten its token
+	Evictions         int // of named workers
+	Failovers, Pauses int
 }
 
-// redis is the data of a queue. Tasks and processes are numbered from 1.
-type redis struct {
-	waiting [maxTasks]uint8 // front first; 0 ends it
-	process [maxWorkers * maxSlots]process
-	entry   [maxTasks + 1]entry // 0 is the key, the others r: entries, by their task
-	token   uint8
-	member  [maxWorkers]lease
-	suspect [maxWorkers]mark
-	round   [maxWorkers]uint8
-	fence   uint8    // rises when a worker leaves
-	cancel  [2]uint8 // the cancel log: tokens, 0 is none; of the payload, and of the key
-	holder  [maxWorkers]holder
-	// For each process that runs although a cancel covers it: its token, by the name of the cancel.
-	stopping [maxWorkers * maxSlots][2]uint8
-	added    [maxTasks]uint8 // added tasks that wait, the front first; 0 ends them
-}
-
-// A process is in a processing list and in the working set of its worker.
-type process struct {
-	task, token uint8
-	entry       uint8 // 1 + index; 0 is the list
-	added       bool  // it came from the stream
-}
-
-// An entry is one of the schedule.
-type entry struct {
-	task    uint8 // what waits
-	process uint8 // what runs
-	score   uint8 // token of what was returned; 0 if it has a time
-	planned bool  // it is in schedule: it waits and isn't blocked
-	later   bool  // its time is still to come
-	keep    bool  // if what runs comes back, its payload stays
-}
-
-// A holder is a worker that holds something, and up to which cancel it has named
-// what that covers.
-type holder struct {
-	there bool
-	said  uint8
-}
-
-// A canceling is a cancel of the payload that has further pages.
-type canceling struct {
-	begun        bool
-	left         int8  // how many copies may still wait in the list
-	started      int8  // how many tasks have started since the page before, as far as that matters
-	after, until uint8 // 1 + index of entries
-	wait         uint8 // the place of its receipt
-}
-
-type lease uint8
+// The phases of a worker.
+type phase int
 
 const (
-	noMember lease = iota
-	fresh
-	lapsed
+	away    phase = iota
+	asked         // it has asked for the token, and joins
+	member        // it sends rounds
+	leaving       // it sends nothing but leave
+	dead          // it was evicted, or died
 )
 
-type mark uint8
-
-const (
-	unmarked mark = iota
-	suspected
-	failed // 0: being returned
-	parted // -1: being returned at its own request
-)
-
-// A verb is how a process ends. The last two aren't the worker's choice.
-type verb uint8
-
-const (
-	none verb = iota
-	finish
-	drop
-	stop
-	retry
-	returned
-	canceled
-)
-
-var verbs = [...]string{"-", "finish", "drop", "stop", "retry", "returned", "canceled"}
-
-func (v verb) String() string { return verbs[v] }
-
-// An end states how a process ended.
-type end struct {
-	process, token uint8
-	verb           verb
-}
-
-// A request is a call to Redis, mostly by a worker.
-type request struct {
-	kind   kind
-	worker uint8
-	number uint8 // of the round
-	start  uint8 // the process to start; 0 is none
-	ends   [maxEnds]end
-	runs   [maxSlots][2]bool // what runs though a cancel covers it, by the name of the cancel
-	said   uint8             // the token up to which that list is complete
-	seen   uint8             // the last cancel that it has received
-	asked  uint8             // the fence that a join has read; for a leave, that of its join
-}
-
-type kind uint8
-
-const (
-	nothing kind = iota
-	toStep
-	toJoin
-	toLeave
-	toBeat
-	toSweep
-	toFail
-	toProduce
-	toCancel
-	toCancelKey
-)
-
-// An answer is the answer to a step.
-type answer struct {
-	refused bool // EVICTED or STALE
-	settled [maxEnds]settled
-	token   uint8 // of the started process; 0 is none
-	task    uint8
-	entry   uint8
-	cancels [2]uint8 // tokens of new cancels
-	seen    uint8    // the last cancel in the answers
-}
-
-type settled uint8
-
-const (
-	unsettled settled = iota
-	ok
-	wasCanceled
-	gone
-)
-
-// An exchange is a round that a peer waits for.
-type exchange struct {
-	request
-	sent     bool // it is in flight, and not answered
-	repeated bool
-	answer
-}
-
-// A peer is a worker's view of itself.
+// A peer is what a worker knows.
 type peer struct {
 	phase  phase
-	number uint8 // of its last round
-	asked  uint8 // the fence that its join has read
-	seen   uint8
-	held   [maxSlots]held
-	flight [maxLanes]exchange // oldest first
-	said   uint8              // up to which cancel it has named what runs
+	asked  int64
+	number int64   // the last that it has used
+	rounds int     // how many it has sent
+	held   []holds // in the order of their starts
+	flight []round
+	heard  int // how it has heard of a cancel, if it has: see hears
+	stops  stops
+	woken  bool // it will send a start, since it was woken
 }
 
-type held struct {
-	task, token, entry uint8
-	said               bool // how it ended is in flight
-	canceled           bool
-	covered            [2]uint8 // tokens of cancels that it must still be named for
+// Stops are attempts that must stop. They are kept until all rounds that were in flight when they were heard of have
+// been answered, since one of these may have started them.
+type stops struct {
+	ids    []string
+	upTo   int64 // and copies of the canceled payload up to this token
+	rounds int   // how many of those rounds aren't answered
 }
 
-type phase uint8
-
-const (
-	away  phase = iota
-	loose       // may be a member, and shouldn't be
-	working
-	leaving
-	ousted // was evicted, and knows it
-	dead
-)
-
-var phases = [...]string{"away", "loose", "working", "leaving", "ousted", "dead"}
-
-// past is what the invariants remember.
-type past struct {
-	fate    [maxTasks]fate
-	begun   [maxTasks]bool  // it was started before
-	covered [maxTasks]uint8 // by which cancels it was covered while it ran: a bit each
-	doomed  [maxTasks]bool  // it existed when the cancel with further pages began
-	waits   [2]uint8        // tokens of the receipts of cancels; 0 if nothing was covered
-	back    [maxTasks]turn  // how it came back
-	failed  [maxWorkers]bool
-	since   [maxWorkers]uint8 // the round with which its membership began
-	ended   [maxWorkers * maxSlots]verb
-	unique  uint8 // the last unique task that was accepted
-	wrong   wrong
+// A holds is an attempt that the worker runs.
+type holds struct {
+	id, name, payload string
+	token             int64
+	risky, stop       bool // stop: the handler knows that it must
 }
 
-// A turn is the group with which a task came back, and the token of its start. The tasks that one
-// round stops are one group, and those that a worker held when it died are another; 0 is neither.
-type turn struct{ group, token uint8 }
-
-type fate uint8
-
-const (
-	unborn fate = iota
-	accepted
-	finished
-	gaveUp   // canceled
-	replaced // by a put
-	rejected // duplicate
-)
-
-func workerOf(process uint8) int { return int(process-1) / maxSlots }
-func slotOf(process uint8) int   { return int(process-1) % maxSlots }
-func processOf(worker, slot int) uint8 {
-	return uint8(worker*maxSlots + slot + 1)
+// A round is a finish and a start that were sent together.
+type round struct {
+	number  int64
+	ends    []spec.End
+	wanted  int
+	solo    bool
+	done    int // how many of its calls Redis has carried out
+	tasks   []spec.Task
+	evicted bool // that's the answer
 }
 
-// holds reports whether a worker has a process.
-func (s *state) holds(w int) bool {
-	of := s.redis.process[w*maxSlots : (w+1)*maxSlots]
-	return slices.ContainsFunc(of, func(p process) bool { return p.token != 0 })
+// A canceler is the caller of a cancel.
+type canceler struct {
+	phase    int // 0: nobody; 1: pages of cancel; 2: pages of stop; 3: it has returned
+	after    string
+	token    int64
+	workers  []string
+	stopped  int64 // of the first worker
+	made     int   // tasks that had been added when it began, and
+	returned int   // when it returned
 }
+
+// A call is one that may arrive later.
+type call struct {
+	worker int // whose connection; -1: that of the one who cancels
+	what   string
+	make   func(s *state)
+}
+
+func (s *state) append(b []byte) []byte {
+	b = s.appendRedis(b)
+	for i := range s.peers {
+		b = s.peers[i].append(b)
+	}
+	b = fmt.Appendf(b, "%v%v%d%v%v%s%v", s.cancel, s.left, s.made, s.removed, s.back, s.claims, s.unheard)
+	if s.saved != nil {
+		b = s.saved.q.Append(b)
+	}
+	return b
+}
+
+// appendRedis appends what Redis holds, and gets late.
+func (s *state) appendRedis(b []byte) []byte {
+	b = s.q.Append(b)
+	for _, c := range s.late {
+		b = append(b, c.what...)
+	}
+	return b
+}
+
+func (p *peer) append(b []byte) []byte {
+	for _, n := range []int64{int64(p.phase), p.asked, p.number, int64(p.rounds), int64(p.heard), p.stops.upTo, int64(p.stops.rounds)} {
+		b = strconv.AppendInt(append(b, ' '), n, 10)
+	}
+	for _, h := range p.held {
+		if b = append(append(b, '+'), h.id...); h.stop {
+			b = append(b, '!')
+		}
+	}
+	for _, r := range p.flight {
+		b = fmt.Appendf(b, "%v", r)
+	}
+	if p.woken {
+		b = append(b, '*')
+	}
+	for _, id := range p.stops.ids {
+		b = append(append(b, '-'), id...)
+	}
+	return b
+}
+
+// clone returns a copy of a state.
+func (s *state) clone() *state {
+	t := *s
+	t.q.Failed = &t.failed
+	return &t
+}
+
+// replace returns a copy of a slice with another element.
+func replace[T any](all []T, i int, v T) []T {
+	all = slices.Clone(all)
+	all[i] = v
+	return all
+}
+
+func without[T any](all []T, i int) []T { return slices.Delete(slices.Clone(all), i, i+1) }

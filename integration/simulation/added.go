@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/integration/spec/lane"
+	"github.com/worqr/worqr/integration/spec"
 )
 
 // What a payload says about its task, for the handlers and the judge.
@@ -25,7 +25,7 @@ const kept = 4 * time.Minute // of results
 func task(payload string, d *rand.Rand) (p worqr.TaskSpec) {
 	p.Payload = []byte(payload)
 	if strings.Contains(payload, withHeader) {
-		p.Headers = map[string]string{"of": lane.Digest(payload)}
+		p.Headers = map[string]string{"of": spec.Digest(payload)}
 	}
 	if strings.Contains(payload, withResult) {
 		p.KeepResult = kept
@@ -39,8 +39,7 @@ func task(payload string, d *rand.Rand) (p worqr.TaskSpec) {
 	return p
 }
 
-// described returns a payload that describes the task's properties. Sometimes it is so large that it is stored
-// outside the stream.
+// described returns a payload that describes the task's properties. Sometimes it is large.
 func described(name string, d *rand.Rand) string {
 	for _, what := range []string{withHeader, withResult, withExpiry} {
 		if d.IntN(3) == 0 {
@@ -54,7 +53,7 @@ func described(name string, d *rand.Rand) string {
 }
 
 // resultOf returns a handler's result for a task.
-func resultOf(payload string) []byte { return []byte("made of " + lane.Digest(payload)) }
+func resultOf(payload string) []byte { return []byte("made of " + spec.Digest(payload)) }
 
 // actAdded is one action of a producer of added tasks.
 func (r *run) actAdded(ctx context.Context, p *process, q *worqr.Queue, d *rand.Rand, name string) {
@@ -194,7 +193,7 @@ func (j *judge) outcome(payload, how string) {
 // taken. A repeated round takes the time again, so the clock may have been set back in between.
 func (j *judge) carries(t *worqr.Task) {
 	payload := string(t.Payload)
-	if j.expired[t.AttemptID] && j.w.Jumps == 0 {
+	if j.expired[laneName(t.Queue, t.Failure != nil)+" "+t.AttemptID] && j.w.Jumps == 0 {
 		j.violation("a handler of %.60s begins after it has expired", payload)
 	}
 	if isRecurring(payload) {
@@ -202,58 +201,32 @@ func (j *judge) carries(t *worqr.Task) {
 	}
 	want := ""
 	if strings.Contains(payload, withHeader) {
-		want = lane.Digest(payload)
+		want = spec.Digest(payload)
 	}
 	if t.Headers["of"] != want {
 		j.violation("a handler of %.60s has the headers %v", payload, t.Headers)
 	}
-	l := j.lanes[laneName(t.Queue, false)]
-	if e := l.Entries[t.AttemptID]; lane.IsKey(e) && e != "k:"+t.Key {
-		j.violation("a handler of %.60s has the key %q, and it is %s", payload, t.Key, e)
+	name := j.lane(t.Queue, t.Failure != nil).Name(t.AttemptID)
+	if strings.HasPrefix(name, "k:") && t.Failure == nil && name != "k:"+t.Key {
+		j.violation("a handler of %.60s has the key %q, and it is %s", payload, t.Key, name)
 	}
 }
 
-// added: tasks are added behind the others, all or none, and they start from the front.
+// added: a call adds all its tasks, or none. One that has expired may start, but no handler runs it.
 func (st *step) added() {
-	r, was, is := st.r, st.was, st.is
-	if r.verb == "add" && st.kind["added"] {
-		n, all := len(is.Added)-len(was.Added), carried(r)
-		if n != len(all) {
-			st.violation("%d of %d tasks are added to %s", n, len(all), is.Queue)
-			return
-		}
-		for i, w := range is.Waiters()[len(was.Added):] {
-			if !w.Apart && w.Payload != all[i] {
-				st.violation("%.60s is added to %s in the place of %.60s", w.Payload, is.Queue, all[i])
+	r, is := st.r, st.is
+	if r.verb == "add" && st.kind["tasks"] {
+		for _, t := range r.call.Tasks() {
+			payload := spec.ReadRecord(t.Record).Payload
+			behind, _ := is.Behind(t.Name)
+			if t.Nonce == "" && !t.Keep && is.Record(t.Name).Payload != payload && behind.Payload != payload {
+				st.violation("%.60s isn't added to %s, and others are", payload, is.Queue)
 			}
 		}
-	}
-	if is.Failed {
-		return
-	}
-	places, last := map[string]int{}, -1
-	for i, w := range was.Waiters() {
-		places[w.Entry] = i + 1
 	}
 	for _, id := range st.began {
-		if until := lane.Expires(is.Card(id)); until > 0 && until <= st.ms() {
-			st.expired[id] = true
-		}
-		if at := places[is.Entries[id]]; at > 0 {
-			if at < last {
-				st.violation("%.60s of %s starts behind one that was added later", is.Process[id], is.Queue)
-			}
-			last = at
-		}
-	}
-	if last < 0 || r.verb != "step" {
-		return
-	}
-	for _, w := range was.Waiters()[:last] {
-		for _, left := range is.Waiters() {
-			if left.ID == w.ID {
-				st.violation("%.60s of %s is passed over by one that was added later", w.Payload, is.Queue)
-			}
+		if until := is.Record(is.Name(id)).Expires; !is.Failed && until > 0 && until <= st.ms() {
+			st.expired[st.name(id)] = true
 		}
 	}
 }

@@ -32,7 +32,7 @@ func TestJumpEndsTheRightToJudge(t *testing.T) {
 		var beats []beat
 		r.locked(func() {
 			w.told = func(args []string) {
-				if req, _, _ := w.server.parse(args); req.verb == "beat" {
+				if req, _, _ := w.server.parse(args); req.verb == "heartbeat" {
 					beats = append(beats, beat{w.now(), req.call.Int("judge") > 0})
 				}
 			}

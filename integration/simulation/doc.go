@@ -10,8 +10,7 @@
 //
 // A run has two phases. In the first there are faults:
 //
-//   - Processes are killed (some of them between the pages, the commit and the hauls of a batch that
-//     they enqueue), paused, stopped and cut off. Workers come and go under one id.
+//   - Processes are killed, paused, stopped and cut off. Workers come and go under one id.
 //   - Links break, lose everything, or delay messages until long after their sender has stopped
 //     waiting. Requests arrive twice. Replies are lost.
 //   - The server stalls, restarts with all its data, with the data of a second before or with
@@ -21,11 +20,10 @@
 //
 //   - No task is lost, in two places, or enqueued twice. A producer whose call failed has enqueued
 //     nothing.
-//   - Each process has one owner: a member, or a worker whose tasks are being returned. An evicted
+//   - Each attempt has one owner: a member, or a worker whose tasks are being returned. An evicted
 //     worker changes nothing, and no live worker that can be reached is evicted.
-//   - At most one task of a key runs at a time. Locks point to their payload. Tokens rise.
-//   - Returned tasks go to the front, in order. A batch is accepted as a whole or not at all, and
-//     keeps its order, with later tasks behind it.
+//   - At most one task of a key runs at a time. Tokens rise.
+//   - Returned tasks go to the front, in order.
 //   - A call adds all its tasks or none. They start in order, and have the key and the headers they
 //     were given; none starts after it has expired. A caller that waits for the end of one gets it.
 //   - Each occurrence of a schedule starts at its time or later, and never again once it has ended;

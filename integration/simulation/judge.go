@@ -8,9 +8,7 @@ import (
 	"strconv"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/integration/spec"
-	"github.com/worqr/worqr/integration/spec/lane"
-	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/integration/lane"
 )
 
 const prefix = "worqr:"
@@ -31,19 +29,20 @@ type judge struct {
 	unique  map[string]bool           // enqueued under a lock
 	twins   map[string]bool           // of these, one has failed and another may have been enqueued since
 	cancels map[string]int64          // queue and name → token of the last cancel
-	dead    map[string]bool           // lane and worker: it was evicted
+	dead    map[string]bool           // lane and worker: it was evicted, and had known that it was a member
+	serves  map[string]bool           // lane and worker: it knows that it is a member
 	left    map[string]bool           // lane and worker: it has left, even if the server has lost that
 	leaving map[string]bool           // lane and worker: it has begun to leave since it joined
 	renewed map[string]int64          // lane and worker → ms of Redis time
-	revived map[string]bool           // processes that existed when the server came back without its last writes
-	expired map[string]bool           // processes whose task had expired when it was taken
+	revived map[string]bool           // lanes and attempts that existed when the server came back without its last writes
+	expired map[string]bool           // lanes and attempts whose task had expired when it was taken
 	homes   map[string]*process       // worker → where it lives
 
-	started map[string]*start // by process id
+	started map[string]*start // lane and attempt
 	starts  map[string]int    // of a payload
 
 	outcomes map[string]map[string]bool // of a payload that keeps its result: how its tasks have ended
-	occurs   map[string]*occurring      // queue and entry
+	occurs   map[string]*occurring      // queue and name
 	at       map[string]*start          // of a payload: the last that a handler has started
 	verdict
 }
@@ -51,6 +50,7 @@ type judge struct {
 // A start is a process that the server has started.
 type start struct {
 	payload  string
+	digest   string // by which cancels cover it; "": none does
 	token    int64
 	failed   bool // it is of the failed queue
 	begun    bool // by a handler
@@ -70,7 +70,7 @@ type verdict struct {
 func newJudge(s *server) *judge {
 	return &judge{
 		s: s, lanes: map[string]*lane.Lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{}, settled: map[string]bool{},
-		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, left: map[string]bool{}, leaving: map[string]bool{}, renewed: map[string]int64{}, revived: map[string]bool{}, expired: map[string]bool{},
+		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, serves: map[string]bool{}, left: map[string]bool{}, leaving: map[string]bool{}, renewed: map[string]int64{}, revived: map[string]bool{}, expired: map[string]bool{},
 		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{}, at: map[string]*start{},
 		outcomes: map[string]map[string]bool{}, occurs: map[string]*occurring{},
 	}
@@ -101,7 +101,7 @@ func (j *judge) request(args []string, from *process, again bool) (reply any, ve
 	if len(j.s.touched) > 0 {
 		j.look(&r)
 	}
-	if e, ok := reply.(spec.Refusal); ok && (len(e) < 4 || e[:4] == "ERR ") {
+	if e, ok := reply.(refusal); ok && (len(e) < 4 || e[:4] == "ERR ") {
 		j.violation("%s was answered %q", r.verb, string(e))
 	}
 	return reply, r.verb
@@ -132,12 +132,12 @@ type step struct {
 	is   *lane.Lane
 	kind map[string]bool // of changed keys
 
-	ends  map[string]end // in a round of the worker: how processes should end
-	began []string       // processes, by token
-	ended []string       // processes
+	ends  map[string]end // in a call of finish: how attempts should end
+	began []string       // attempts, by token
+	ended []string       // attempts
 }
 
-// An end is the outcome of a process in a round.
+// An end is the end of an attempt, as a worker tells it.
 type end struct {
 	token int64
 	verb  string
@@ -149,7 +149,7 @@ func (j *judge) look(r *request) {
 	moved := map[string]map[string]int{} // queue → payload → in how many more places it is
 	for key := range j.s.touched {
 		queue, failed, kind, of, ok := lane.Place(prefix, key)
-		if !ok || kind == "idle" || kind == "cancel" || kind == "once" || kind == "result" {
+		if !ok || kind == "ages" || kind == "once" || kind == "result" {
 			continue
 		}
 		l := j.lane(queue, failed)
@@ -163,7 +163,7 @@ func (j *judge) look(r *request) {
 		}
 		st.kind[kind] = true
 		v := j.s.read(key)
-		lane.Moved(kind, l.Get(kind, of), v, func(p string, n int) {
+		lane.Moved(kind, of, l.Get(kind, of), v, func(p string, n int) {
 			moved[queue][p] += n
 			if n > 0 && failed {
 				j.outcome(p, "failed")
@@ -202,24 +202,16 @@ func (j *judge) count(queue string, by map[string]int) {
 	}
 }
 
-// compare determines which processes began and ended.
+// compare determines which attempts began and ended.
 func (st *step) compare() {
-	if st.r.verb == "step" {
-		st.ends = roundEnds(st.r.call)
+	st.ends = map[string]end{}
+	for _, e := range st.r.call.Ends() {
+		st.ends[e.Attempt] = end{e.Token, string(e.Verb)}
 	}
 	if !st.kind["process"] {
 		return
 	}
 	st.began, st.ended = st.is.Since(st.was)
-}
-
-// roundEnds returns the outcomes in the call of a step.
-func roundEnds(c store.Call) map[string]end {
-	all := map[string]end{}
-	for _, o := range store.RoundOf(c).Outcomes {
-		all[o.Process] = end{o.Token, string(o.Verb)}
-	}
-	return all
 }
 
 func atoi(s string) int {
@@ -244,7 +236,7 @@ func (j *judge) restored(all snapshot) {
 		held := lane.Value(v)
 		l.Set(kind, of, held)
 		by := map[string]int{}
-		lane.Moved(kind, nil, held, func(p string, n int) { by[p] += n })
+		lane.Moved(kind, of, nil, held, func(p string, n int) { by[p] += n })
 		j.count(queue, by)
 	}
 	for _, l := range j.lanes {
@@ -254,7 +246,7 @@ func (j *judge) restored(all snapshot) {
 			}
 		}
 		for id := range l.Process {
-			j.revived[id] = true
+			j.revived[laneName(l.Queue, l.Failed)+" "+id] = true
 		}
 	}
 }
@@ -287,7 +279,7 @@ func (j *judge) exclusive() bool {
 
 // begins records that a handler starts a task.
 func (j *judge) begins(ctx context.Context, p *process, t *worqr.Task) *start {
-	s := j.started[t.AttemptID]
+	s := j.started[laneName(t.Queue, t.Failure != nil)+" "+t.AttemptID]
 	switch {
 	case s == nil:
 		j.violation("%s begins process %s (%s), which was never started", p.name, t.AttemptID, t.Payload)

@@ -7,8 +7,6 @@ import (
 	"slices"
 	"syscall"
 	"time"
-
-	"github.com/worqr/worqr/integration/spec"
 )
 
 // A link is a connection between a process and the server: on the side of the
@@ -114,8 +112,8 @@ func (l *link) Write(b []byte) (int, error) {
 	}
 	l.partial = append(l.partial, b...)
 	for {
-		args, rest, err := spec.ReadCommand(l.partial)
-		if errors.Is(err, spec.ErrShort) {
+		args, rest, err := readCommand(l.partial)
+		if errors.Is(err, errShort) {
 			l.partial = slices.Clone(rest)
 			return len(b), nil
 		}

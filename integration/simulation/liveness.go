@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/integration/spec/lane"
+	"github.com/worqr/worqr/integration/lane"
 )
 
 // Bounds for the time without faults. The pace of beats is part of the protocol;
@@ -139,9 +139,9 @@ func (r *run) rest() string {
 	var b strings.Builder
 	for _, name := range slices.Sorted(maps.Keys(r.world.judge.lanes)) {
 		l := r.world.judge.lanes[name]
-		if len(l.Waiting)+len(l.Process)+len(l.Entry) > 0 {
-			fmt.Fprintf(&b, "%s at %d: waiting %q, working %v of %v, entries %v, schedule %v, members %v, suspects %v, canceled %v, paused %v, ledger %v; ",
-				name, r.world.judge.ms(), l.Waiting, l.Process, l.Working, l.Entry, l.Schedule, l.Workers, l.Suspects, l.Canceled, l.Paused, l.Ledger)
+		if len(l.Waiting)+len(l.Process)+len(l.Tasks) > 0 {
+			fmt.Fprintf(&b, "%s at %d: waiting %q, working %v of %v, named %.1000v, ready %v, schedule %v, risky %v, next %.1000v, runs %v, members %v, suspects %v, leaving %v, idle %v, state %v, crashes %v; ",
+				name, r.world.judge.ms(), l.Waiting, l.Working, l.Process, l.Tasks, l.Ready, l.Schedule, l.Risky, l.Next, l.Runs, l.Workers, l.Suspects, l.Leaving, l.Idle, l.State, l.Crashes)
 		}
 	}
 	return b.String()
@@ -278,8 +278,8 @@ func (r *run) probeCancel(tool *process, look time.Duration) {
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()
-	if err := report.Wait(ctx); err != nil || report.Stopped != 1 {
-		r.violation("the cancel of one running task reports %d and %v", report.Stopped, err)
+	if err := report.Wait(ctx); err != nil || report.Removed != 0 {
+		r.violation("the cancel of one running task reports %d and %v", report.Removed, err)
 	}
 }
 
@@ -348,7 +348,7 @@ func (r *run) heldBy(p *process) (held []string) {
 	for _, l := range r.world.judge.lanes {
 		for id, w := range l.Owner {
 			if r.world.judge.homes[w] == p {
-				held = append(held, l.Process[id])
+				held = append(held, l.Payload(id))
 			}
 		}
 	}
@@ -389,7 +389,7 @@ func (r *run) nothingLeft() {
 		s.do(request{verb: "GET", args: []string{"-"}}, nil) // lets keys expire
 		for _, key := range s.store.Keys() {
 			_, _, kind, _, ok := lane.Place(prefix, key)
-			if key != prefix+"registry" && key != prefix+"protocol" && !(ok && kind == "token") {
+			if key != prefix+"registry" && key != prefix+"protocol" && !(ok && kind == "state") {
 				r.world.judge.violation("%s is left: %v", key, s.read(key))
 			}
 		}

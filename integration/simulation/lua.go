@@ -11,7 +11,6 @@ import (
 	"github.com/yuin/gopher-lua/parse"
 
 	"github.com/worqr/worqr/integration/spec"
-	"github.com/worqr/worqr/integration/spec/lane"
 )
 
 // An interpreter runs the scripts of one server, all in one Lua state: opening
@@ -43,6 +42,15 @@ func newInterpreter(run func(args []string) any) *interpreter {
 		l.Push(lua.LString(name))
 		l.Call(1, 0)
 	}
+	// string.match returns no value if nothing matches, and not nil.
+	tonumber := l.GetGlobal("tonumber").(*lua.LFunction).GFunction
+	l.SetGlobal("tonumber", l.NewFunction(func(l *lua.LState) int {
+		if l.GetTop() == 0 {
+			l.Push(lua.LNil)
+			return 1
+		}
+		return tonumber(l)
+	}))
 	l.Push(l.NewFunction(json.Loader))
 	l.Call(0, 1)
 	l.SetGlobal("cjson", l.Get(-1))
@@ -51,7 +59,7 @@ func newInterpreter(run func(args []string) any) *interpreter {
 		"call":        func(l *lua.LState) int { return in.call(l, false) },
 		"pcall":       func(l *lua.LState) int { return in.call(l, true) },
 		"error_reply": func(l *lua.LState) int { l.Push(errorTable(l, l.CheckString(1))); return 1 },
-		"sha1hex":     func(l *lua.LState) int { l.Push(lua.LString(lane.Digest(l.CheckString(1)))); return 1 },
+		"sha1hex":     func(l *lua.LState) int { l.Push(lua.LString(spec.Digest(l.CheckString(1)))); return 1 },
 	}))
 	return in
 }
@@ -63,7 +71,7 @@ var compiled sync.Map // source → *lua.FunctionProto
 // load compiles the script of a verb and stores it.
 func (in *interpreter) load(verb, source string) (*program, error) {
 	p := &program{verb: verb}
-	sha := lane.Digest(source)
+	sha := spec.Digest(source)
 	if in.rewrite != nil {
 		source = in.rewrite(source)
 	}
@@ -95,11 +103,11 @@ func (in *interpreter) eval(p *program, keys, args []string) any {
 		if api, ok := errors.AsType[*lua.ApiError](err); ok {
 			if t, ok := api.Object.(*lua.LTable); ok {
 				if text, ok := t.RawGetString("err").(lua.LString); ok {
-					return spec.Refusal(text)
+					return refusal(text)
 				}
 			}
 		}
-		return spec.Refusal("ERR " + p.verb + ": " + strings.ReplaceAll(err.Error(), "\n", " "))
+		return refusal("ERR " + p.verb + ": " + strings.ReplaceAll(err.Error(), "\n", " "))
 	}
 	return fromLua(l.Get(-1))
 }
@@ -132,7 +140,7 @@ func (in *interpreter) call(l *lua.LState, protected bool) int {
 		}
 	}
 	reply := in.run(args)
-	if e, ok := reply.(spec.Refusal); ok && !protected {
+	if e, ok := reply.(refusal); ok && !protected {
 		l.Error(errorTable(l, string(e)), 1)
 	}
 	l.Push(toLua(l, reply))
@@ -155,11 +163,11 @@ func toLua(l *lua.LState, reply any) lua.LValue {
 		return lua.LNumber(r)
 	case string:
 		return lua.LString(r)
-	case spec.Status:
+	case status:
 		t := l.NewTable()
 		t.RawSetString("ok", lua.LString(r))
 		return t
-	case spec.Refusal:
+	case refusal:
 		return errorTable(l, string(r))
 	}
 	all := reply.([]any)
@@ -182,7 +190,7 @@ func fromLua(value lua.LValue) any {
 		}
 	case *lua.LTable:
 		if text, ok := v.RawGetString("err").(lua.LString); ok {
-			return spec.Refusal(text)
+			return refusal(text)
 		}
 		all := []any{}
 		for i := 1; ; i++ {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/integration/lane"
 )
 
 // Schedules of a run: each queue has several, and the last one skips late occurrences. Processes spawned later
@@ -39,77 +40,88 @@ func (r *run) recur(p *process, deploy int) {
 	}
 }
 
-// An occurring has the occurrences of an entry.
+// An occurring has the occurrences of a name.
 type occurring struct {
 	started, ended int64 // the last ones, ms
-	next           int64 // the one planned when one started; 0: none was
+	next           int64 // the one that is to be next when one starts; 0: not known
 	all            []int64
-	odd            []string // starts of occurrences that weren't planned
+	odd            []string // starts of other occurrences
 }
 
-// occurrences: each occurs once, none before its time, and when it starts the next one is already planned.
+// occurrences: each occurs once, none before its time, and when it has ended the next one is planned.
 func (st *step) occurrences() {
 	was, is := st.was, st.is
 	for _, id := range st.ended {
-		if end := st.ends[id]; isRecurring(was.Process[id]) && end.verb == "finish" && end.token == was.TokenOf(id) && was.Owner[id] == st.r.worker() {
+		if end := st.ends[id]; isRecurring(was.Payload(id)) && end.verb == "done" && end.token == was.Token(id) && was.Owner[id] == st.r.worker() {
 			st.Finished++
 		}
 	}
 	if is.Failed || len(st.began)+len(st.ended) == 0 && !st.kind["recurrence"] {
 		return
 	}
-	of := func(entry string) *occurring {
-		name := is.Queue + " " + entry
+	of := func(name string) *occurring {
+		name = is.Queue + " " + name
 		if st.occurs[name] == nil {
 			st.occurs[name] = &occurring{}
 		}
 		return st.occurs[name]
 	}
-	for e, of := range was.Recurrence {
-		// The clock was set back, so the times come again. A new or changed schedule begins at the time of the
-		// clock.
-		if now := is.Recurrence[e]; (now == nil || now["since"] != of["since"]) && st.w.back > 0 {
-			delete(st.occurs, is.Queue+" "+e)
+	for field, before := range was.Recurrence {
+		// If the clock was set back, times that lay ahead come again.
+		name, passed := strings.CutPrefix(field, "passed:")
+		if passed && lane.Number(is.Recurrence[field]) < lane.Number(before) && st.w.back > 0 {
+			delete(st.occurs, is.Queue+" "+name)
 		}
 	}
 	for _, id := range st.ended {
-		e := was.Entries[id]
-		if took := was.Entry[e]["took"]; took != "" && is.Entry[e]["turn"] != took && is.Entry[e]["took"] != took {
-			of(e).ended = max(of(e).ended, int64(atoi(took)))
+		name := was.Name(id)
+		took, now := was.Record(name), is.Record(name)
+		if !took.Occurrence || now.Occurrence && now.Due == took.Due {
+			continue // it waits for its retry
+		}
+		of(name).ended = max(of(name).ended, took.Due)
+		if _, waits := is.Tasks[name]; !waits && st.next(name) > 0 {
+			st.violation("%s of %s has ended, but the next one isn't planned", name, is.Queue)
 		}
 	}
 	for _, id := range st.began {
-		e := is.Entries[id]
-		took, course := is.Entry[e]["took"], is.Recurrence[e]
-		if took == "" {
-			continue
-		}
-		o, turn, next := of(e), int64(atoi(took)), int64(atoi(is.Entry[e]["turn"]))
-		switch {
-		case turn%rhythm.Milliseconds() != 0:
-			st.violation("%s of %s occurs at %d, which isn't a time of its schedule", e, is.Queue, turn)
-		case turn > st.ms()+st.w.back.Milliseconds(): // it may have started before the clock was set back
-			st.violation("%s of %s occurs %d ms before its time", e, is.Queue, turn-st.ms())
-		case turn <= o.ended:
-			st.violation("the occurrence %d of %s of %s starts again, after %d has ended", turn, e, is.Queue, o.ended)
-		case next == 0 && later(course["times"], int64(atoi(course["passed"]))):
-			st.violation("%s of %s occurs, but the next one isn't planned", e, is.Queue)
-		case next > 0 && next <= max(turn, st.ms()) && turn > int64(atoi(was.Recurrence[e]["passed"])):
-			st.violation("behind the occurrence %d of %s of %s, %d is planned", turn, e, is.Queue, next)
-		}
-		if turn > o.started {
-			if o.next != turn {
-				o.odd = append(o.odd, fmt.Sprintf("%d instead of %d", turn, o.next))
-			}
-			o.started, o.next, o.all = turn, next, append(o.all, turn)
-			st.Occurred++
+		if name := is.Name(id); is.Record(name).Occurrence {
+			st.occurrence(of(name), name)
 		}
 	}
 }
 
-// later reports whether any of the times is after one.
-func later(times string, after int64) bool {
-	return slices.ContainsFunc(strings.Fields(times), func(at string) bool { return int64(atoi(at)) > after })
+// occurrence judges an occurrence that starts.
+func (st *step) occurrence(o *occurring, name string) {
+	is, turn := st.is, st.is.Record(name).Due
+	switch passed := lane.Number(is.Recurrence["passed:"+name]); {
+	case turn%rhythm.Milliseconds() != 0:
+		st.violation("%s of %s occurs at %d, which isn't a time of its schedule", name, is.Queue, turn)
+	case turn > st.ms()+st.w.back.Milliseconds(): // it may have started before the clock was set back
+		st.violation("%s of %s occurs %d ms before its time", name, is.Queue, turn-st.ms())
+	case turn <= o.ended:
+		st.violation("the occurrence %d of %s of %s starts again, after %d has ended", turn, name, is.Queue, o.ended)
+	case passed < turn && is.Recurrence[name] != "":
+		st.violation("%s of %s occurs at %d, but only %d has passed", name, is.Queue, turn, passed)
+	}
+	if turn > o.started {
+		if o.next != turn {
+			o.odd = append(o.odd, fmt.Sprintf("%d instead of %d", turn, o.next))
+		}
+		o.started, o.next, o.all = turn, st.next(name), append(o.all, turn)
+		st.Occurred++
+	}
+}
+
+// next returns the first time of a schedule that hasn't passed; 0 if it isn't known.
+func (st *step) next(name string) int64 {
+	times, _, _ := strings.Cut(st.is.Recurrence[name], "|")
+	for at := range strings.FieldsSeq(times) {
+		if at := lane.Number(at); at > lane.Number(st.is.Recurrence["passed:"+name]) {
+			return at
+		}
+	}
+	return 0
 }
 
 // probeRecurring checks that schedules occur when nothing is wrong: at each planned time.

@@ -1,13 +1,13 @@
 package simulation
 
 import (
-	"maps"
+	"math"
 	"reflect"
 	"slices"
 
-	"github.com/worqr/worqr/integration/invariants"
-	"github.com/worqr/worqr/integration/spec/lane"
-	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/integration/calls"
+	"github.com/worqr/worqr/integration/lane"
+	"github.com/worqr/worqr/integration/spec"
 )
 
 // conserved judges that payloads only appear where one was enqueued, and only
@@ -62,26 +62,24 @@ func (j *judge) leaves(r *request, queue, payload string, n int, steps map[*lane
 }
 
 // carried returns the payloads that a request enqueues.
-func carried(r *request) []string {
+func carried(r *request) (all []string) {
 	switch r.verb {
-	case "enqueue", "enqueue_once":
+	case "enqueue":
 		return r.call.Rest()
 	case "add":
-		var all []string
-		for task := range slices.Chunk(r.call.Rest(), 2) { // card and payload
-			all = append(all, task[len(task)-1])
+		for _, task := range r.call.Tasks() {
+			all = append(all, spec.ReadRecord(task.Record).Payload)
 		}
-		return all
-	case "put":
-		return []string{r.call.Arg("payload")}
 	case "LPUSH":
 		return r.args[1:]
 	}
-	return nil
+	return all
 }
 
 // uniquely reports whether a request enqueues a unique task.
-func uniquely(r *request) bool { return r.verb == "put" && r.call.Arg("when") == string(store.Unique) }
+func uniquely(r *request) bool {
+	return slices.ContainsFunc(r.call.Tasks(), func(t calls.Task) bool { return t.Rule == "unique" })
+}
 
 // gone returns why up to n copies of a payload have gone from the lane: first the running ones, then the
 // waiting ones. Copies without a reason must not be gone.
@@ -90,7 +88,7 @@ func (st *step) gone(payload string, n int) (why []string) {
 		if len(why) == n {
 			return why
 		}
-		if st.was.Process[id] == payload {
+		if st.was.Payload(id) == payload {
 			if reason := st.goneProcess(id); reason != "" {
 				why = append(why, reason)
 			}
@@ -104,27 +102,27 @@ func (st *step) gone(payload string, n int) (why []string) {
 	return why
 }
 
-// goneProcess returns why the payload of an ended process is gone: "" if it moved
-// elsewhere.
+// goneProcess returns why the payload of an ended attempt is gone: "" if it moved elsewhere.
 func (st *step) goneProcess(id string) string {
 	was := st.was
-	payload, token, e := was.Process[id], was.TokenOf(id), was.Entries[id]
+	payload, token, name := was.Payload(id), was.Token(id), was.Name(id)
 	end, told := st.ends[id]
 	told = told && end.token == token && was.Owner[id] == st.r.worker()
+	_, blocks := was.Behind(name)
 	switch {
-	case told && end.verb == "finish":
-		if s := st.started[id]; st.w != nil && s != nil && !s.ready {
-			st.violation("process %s (%s) is finished, but no handler returned nil", id, payload)
+	case told && end.verb == "done":
+		if s := st.started[st.name(id)]; st.w != nil && s != nil && !s.ready {
+			st.violation("attempt %s (%s) is done, but no handler returned nil", id, payload)
 		}
 		return "finished"
-	case was.Covered(id, token):
+	case was.Stops(id):
 		return "canceled"
 	case told && end.verb == "drop":
 		if !st.wasCanceled(id, token) {
-			st.violation("process %s (%s) is dropped, but was not canceled", id, payload)
+			st.violation("attempt %s (%s) is dropped, but was not canceled", id, payload)
 		}
 		return "canceled"
-	case e != "" && st.places[st.is.Queue][was.Entry[e]["payload"]] > 0: // it was blocked
+	case blocks:
 		return "replaced"
 	}
 	return ""
@@ -133,48 +131,55 @@ func (st *step) goneProcess(id string) string {
 // goneWaiting returns why a payload that waited is gone.
 func (st *step) goneWaiting(payload string) string {
 	r, was := st.r, st.was
+	waits := func(name string) bool {
+		behind, is := was.Behind(name)
+		return is && behind.Payload == payload || was.Run(name).Attempt == "" && was.Record(name).Payload == payload
+	}
 	switch r.verb {
 	case "cancel":
 		if r.call.Arg("payload") == payload {
 			return "canceled"
 		}
-		return ""
 	case "delete":
 		return "canceled"
-	}
-	for e, fields := range was.Entry {
-		switch {
-		case fields["payload"] != payload:
-		case (r.verb == "remove" || r.verb == "cancel_key") && r.call.Arg("entry") == e:
+	case "remove":
+		if waits(r.call.Arg("name")) {
 			return "canceled"
-		case r.verb == "put" && r.call.Arg("entry") == e:
-			return "replaced"
-		case slices.Contains(st.ended, fields["process"]) && st.places[st.is.Queue][was.Process[fields["process"]]] > 0:
+		}
+	case "add":
+		if slices.ContainsFunc(r.call.Tasks(), func(t calls.Task) bool { return waits(t.Name) }) {
 			return "replaced"
 		}
-	}
-	if r.verb == "remove" || r.verb == "cancel_key" {
-		for _, w := range was.Waiters() {
-			if w.Entry == r.call.Arg("entry") && w.Payload == payload {
-				return "canceled"
-			}
+	default:
+		if slices.ContainsFunc(st.ended, func(id string) bool { return waits(was.Name(id)) }) {
+			return "replaced" // by the one that ran, which keeps its payload
 		}
 	}
 	return ""
 }
 
+// name returns an attempt and its lane, since a worker may use the same id on several queues.
+func (st *step) name(id string) string { return laneName(st.is.Queue, st.is.Failed) + " " + id }
+
 func (st *step) wasCanceled(id string, token int64) bool {
-	return slices.ContainsFunc(st.was.Names(id), func(name string) bool { return token <= st.cancels[st.is.Queue+" "+name] })
+	for _, by := range []string{st.was.Digest(id), st.was.Name(id)} {
+		if by != "" && token <= st.cancels[st.is.Queue+" "+by] {
+			return true
+		}
+	}
+	return false
 }
 
 // rules judges everything except where payloads go.
 func (st *step) rules() {
-	invariants.State(st.is, st.kind, st.wrongly)
-	invariants.Tokens(st.was, st.is, st.began, st.wrongly)
+	st.is.Flaws(st.ms(), st.wrongly)
+	lane.Tokens(st.was, st.is, st.began, st.wrongly)
+	lane.Marks(st.was, st.is, st.wrongly)
 	st.membership()
 	st.returned()
 	st.begun()
 	st.order()
+	st.turns()
 	st.added()
 	if st.w != nil {
 		st.occurrences()
@@ -193,10 +198,10 @@ func (st *step) membership() {
 	r, was, is, name := st.r, st.was, st.is, laneName(st.is.Queue, st.is.Failed)
 	worker := r.worker()
 	_, member := was.Workers[worker]
-	if (r.verb == "step" || r.verb == "beat") && !member && st.own() && st.changed() {
+	if (r.verb == "start" || r.verb == "finish" || r.verb == "heartbeat") && !member && st.own() && st.changed() {
 		st.violation("%s of %s, which isn't a member, changes %s", r.verb, worker, name)
 	}
-	if r.verb == "leave" && !member && st.own() && st.kind["token"] {
+	if r.verb == "leave" && !member && st.own() && st.kind["state"] {
 		st.left[name+" "+worker] = true // of a join that the server has lost, or that hasn't arrived yet
 	}
 	if !st.kind["workers"] {
@@ -213,8 +218,9 @@ func (st *step) membership() {
 		}
 	}
 	switch r.verb {
-	case "join", "step", "beat":
+	case "join", "start", "heartbeat":
 		st.renewed[name+" "+worker] = st.ms()
+		st.serves[name+" "+worker] = r.verb != "join"
 		if !r.copy { // a copy makes it a member again if the server has lost the fence
 			delete(st.left, name+" "+worker)
 		}
@@ -236,11 +242,12 @@ func (st *step) membership() {
 				st.violation("%s leaves %s by a request from before its last round", w, name)
 			}
 			st.left[name+" "+w] = true
-		case "fail", "beat", "sweep":
-			// A server that has lost the leave evicts a worker that has left, and may come back.
-			st.dead[name+" "+w] = !st.left[name+" "+w]
+		case "evict":
+			// A server that has lost the leave evicts a worker that has left, and may come back. So may one that
+			// never got the answer to its join: it starts anew.
+			st.dead[name+" "+w] = st.serves[name+" "+w] && !st.left[name+" "+w]
 			st.Evicted++
-			if r.verb != "fail" {
+			if r.call.Arg("target") == "" {
 				st.falseDeath(name, w)
 			}
 		default:
@@ -276,13 +283,6 @@ func (st *step) falseDeath(name, w string) {
 	if silent := st.ms() - st.renewed[name+" "+w]; silent+st.w.back.Milliseconds() < lease-2 {
 		st.violation("%s is evicted from %s after %d ms of silence, but the lease is %d", w, name, silent, lease)
 	}
-	// A copy may judge once more if the clock of Redis was set back by about as long as it was in flight: it
-	// looks like one that is in time.
-	if st.r.copy && st.r.verb == "beat" && st.w.back > 0 {
-		if right := st.r.call.Int("judge") - st.ms(); right <= 2*st.w.opts.beat().Milliseconds() {
-			return
-		}
-	}
 	// Under an earlier id a process is dead, and may be evicted again if Redis has
 	// lost writes. A worker that is leaving sends no more heartbeats, and Redis may be slow to answer its leave.
 	if p := st.homes[w]; p != nil && !p.excused() && p.is(w) && !st.left[name+" "+w] && !st.leaving[name+" "+w] {
@@ -294,21 +294,21 @@ func (st *step) falseDeath(name, w string) {
 func (st *step) returned() {
 	was, is := st.was, st.is
 	for _, id := range st.ended {
-		payload, token := was.Process[id], was.TokenOf(id)
+		payload := was.Payload(id)
 		back := st.places[is.Queue][payload] > 0 && !isRecurring(payload) // otherwise the next one waits, too
 		if back {
 			st.Returned++
 		}
-		if end := st.ends[id]; end.verb == "finish" || !back {
+		if end := st.ends[id]; end.verb == "done" || !back || st.twins[payload] {
 			continue
 		}
-		if was.Covered(id, token) {
+		if was.Stops(id) {
 			st.violation("%s puts back %s of %s, which is canceled", st.r.verb, payload, is.Queue)
 		}
 	}
 }
 
-// begun judges the started processes.
+// begun judges the started attempts.
 func (st *step) begun() {
 	r, was, is := st.r, st.was, st.is
 	if len(st.began) == 0 {
@@ -316,20 +316,22 @@ func (st *step) begun() {
 	}
 	worker := r.worker()
 	switch {
-	case r.verb != "step":
-		st.violation("%s starts processes of %s", r.verb, is.Queue)
+	case r.verb != "start":
+		st.violation("%s starts attempts of %s", r.verb, is.Queue)
 		return
-	case r.call.Int("round") <= int64(atoi(was.Rounds[worker])):
-		st.violation("round %s of %s starts %d processes of %s, but was not the first", r.call.Arg("round"), worker, len(st.began), is.Queue)
-	case was.Paused:
-		st.violation("%s starts processes of %s, which is paused", worker, is.Queue)
+	case r.call.Int("round") <= lane.Number(was.Rounds[worker]):
+		st.violation("round %s of %s starts %d tasks of %s, but was not the first", r.call.Arg("round"), worker, len(st.began), is.Queue)
+	case was.Paused():
+		st.violation("%s starts tasks of %s, which is paused", worker, is.Queue)
+	case len(was.Leaving) > 0:
+		st.violation("%s starts tasks of %s while others are returned", worker, is.Queue)
 	}
 	for _, id := range st.began {
-		payload, token := is.Process[id], is.TokenOf(id)
+		payload, token := is.Payload(id), is.Token(id)
 		if is.Owner[id] != worker {
-			st.violation("%s starts process %s for %q", worker, id, is.Owner[id])
+			st.violation("%s starts attempt %s for %q", worker, id, is.Owner[id])
 		}
-		st.started[id] = &start{payload: payload, token: token, failed: is.Failed}
+		st.started[st.name(id)] = &start{payload: payload, digest: is.Digest(id), token: token, failed: is.Failed}
 		st.Starts++
 		if st.starts[payload]++; st.starts[payload] > 1 {
 			st.Extra++
@@ -337,36 +339,34 @@ func (st *step) begun() {
 	}
 }
 
-// order: tasks are taken from the front of the list, and returned ones are there
-// in the order they were started.
+// order: raw tasks are taken from the front of the list, and returned ones are there in the order they were started.
 func (st *step) order() {
 	r, was, is := st.r, st.was, st.is
 	switch r.verb {
-	case "beat", "sweep", "fail", "leave":
+	case "evict", "leave":
 		n := 0
 		for _, id := range st.ended { // by token
-			payload := was.Process[id]
-			if was.Entries[id] != "" || st.places[is.Queue][payload] == 0 {
-				continue
-			}
-			n++
-			if at := len(is.Waiting) - n; at < 0 || is.Waiting[at] != payload {
-				st.violation("%s is not in its place when %s returns it to the front of %s", payload, r.verb, is.Queue)
+			payload, name := was.Payload(id), was.Name(id)
+			switch _, behind := was.Next[name]; {
+			case st.places[is.Queue][payload] == 0 || behind:
+			case name == "":
+				n++
+				if at := len(is.Waiting) - n; at < 0 || is.Waiting[at] != payload {
+					st.violation("%s is not in its place when %s returns it to the front of %s", payload, r.verb, is.Queue)
+					return
+				}
+			case is.Ready[name] != was.Token(id)-front:
+				st.violation("%s has the place %d when %s returns it to %s", payload, is.Ready[name], r.verb, is.Queue)
 				return
 			}
 		}
-	case "step":
-		if len(was.Ledger) > 0 || len(is.Ledger) > 0 || slices.ContainsFunc(slices.Collect(maps.Values(st.ends)), func(e end) bool { return e.verb == "stop" }) {
-			return // some are returned before, or are passed over
-		}
-		for _, mark := range was.Suspects {
-			if mark <= 0 {
-				return
-			}
+	case "start":
+		if len(was.Crashes) > 0 || len(is.Crashes) > 0 {
+			return // some are passed over
 		}
 		at := len(was.Waiting) - 1
 		for _, id := range st.began {
-			if is.Entries[id] != "" {
+			if is.Name(id) != "" {
 				continue
 			}
 			if at < 0 || was.Waiting[at] != is.Process[id] {
@@ -378,16 +378,49 @@ func (st *step) order() {
 	}
 }
 
-// cancelLog: a cancel has ended only when nothing that it covers runs anymore.
+// front is what the place of a returned task is below its token.
+const front = 1 << 52
+
+// turns: named tasks start in the order of their places.
+func (st *step) turns() {
+	if st.r.verb != "start" {
+		return
+	}
+	was, is, last := st.was, st.is, int64(math.MinInt64)
+	for _, id := range st.began {
+		place, ready := was.Ready[is.Name(id)]
+		if !ready {
+			continue // its time had come, or it was risky
+		}
+		if place < last {
+			st.violation("%.60s of %s starts behind one that became ready later", is.Payload(id), is.Queue)
+		}
+		last = place
+	}
+	for name, place := range is.Ready {
+		if before, ready := was.Ready[name]; ready && before == place && place < last {
+			st.violation("%.60s of %s is passed over by one that became ready later", is.Record(name).Payload, is.Queue)
+		}
+	}
+}
+
+// cancelLog notes what is canceled.
 func (st *step) cancelLog() {
 	r, is := st.r, st.is
 	switch {
 	case r.verb == "cancel":
-		st.cancels[is.Queue+" "+lane.Digest(r.call.Arg("payload"))] = is.Token
-	case r.verb == "cancel_key":
-		st.cancels[is.Queue+" "+r.call.Arg("entry")] = is.Token
+		st.cancels[is.Queue+" "+spec.Digest(r.call.Arg("payload"))] = is.Number("token")
+	case r.verb == "remove" && r.call.Arg("how") == "canceled":
+		st.cancels[is.Queue+" "+r.call.Arg("name")] = is.Number("token")
 	}
-	if st.kind["canceled"] {
-		invariants.Canceled(st.was, is, func(id string) bool { return st.revived[id] }, st.wrongly) // whose worker may have ended it before, and know nothing of it
+}
+
+// covered checks that each attempt that a cancel covers must stop, or has ended.
+func (j *judge) covered(queue, payload string) {
+	l, digest := j.lane(queue, false), spec.Digest(payload)
+	for id := range l.Process {
+		if l.Digest(id) == digest && l.Token(id) <= j.cancels[queue+" "+digest] && l.Working[l.Owner[id]][id] > 0 {
+			j.violation("the cancel of %s has returned, but attempt %s isn't told to stop", payload, id)
+		}
 	}
 }

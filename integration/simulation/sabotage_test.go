@@ -19,95 +19,78 @@ import (
 
 // A sabotage removes one check from the scripts, and says how the simulation finds that out.
 type sabotage struct {
-	from, to string // the lines of Lua, and what replaces them
-	faults   string // that make it fail
-	finds    string // a pattern of the violation
-	tune     func(o *Options)
+	edits  []string // lines of Lua, and what replaces them, in turn
+	faults string   // that make it fail
+	finds  string   // a pattern of the violation
+	tune   func(o *Options)
 }
 
 // By the names of the checks.
 var sabotages = map[string]sabotage{
 	"returns-front": {
-		from:   `local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'RIGHT')`,
-		to:     `local moved = redis.pcall('LMOVE', q.process .. id, q.waiting, 'RIGHT', 'LEFT')`,
+		edits: []string{
+			`if type(redis.pcall('LMOVE', list, q.queues, 'LEFT', 'RIGHT')) ~= 'string' then`,
+			`if type(redis.pcall('LMOVE', list, q.queues, 'LEFT', 'LEFT')) ~= 'string' then`,
+		},
 		faults: "kill stop", finds: "not in its place",
 	},
-	"step-members": {
-		from:   `if not redis.call('ZSCORE', q.workers, worker) then`,
-		to:     `if false then`,
+	"returns-before": {
+		edits:  []string{`comes_back(name, run, 0, attempt.token - FRONT)`, `comes_back(name, run, 0, next_place())`},
+		faults: "kill stop", finds: "has the place",
+	},
+	"starts-members": {
+		edits:  []string{"if not before then\n", "before = before or 0\nif false then\n"},
 		faults: "pause cut kill", finds: "isn't a member",
 	},
 	"repeat-starts": {
-		from:   `if round <= last then`,
-		to:     `if round < last then`,
+		edits:  []string{"if round <= before then\n  return { repeated()", "if round < before then\n  return { repeated()"},
 		faults: "reset", finds: "was not the first",
 		tune: func(o *Options) { o.Copies, o.Deaf = 0.1, 0.01 },
 	},
-	"graced": {
-		from:   `marks[#marks + 1] = now + grace`,
-		to:     `marks[#marks + 1] = now`,
-		faults: "pause cut", finds: "ms of silence",
+	"starts-paused": {
+		edits: []string{`local starts = not state.paused and not returning`, `local starts = not returning`},
+		finds: "which is paused",
 	},
-	"judge-until": {
-		from:   `local judge = right >= 0 and right <= 2 * grace and (lease == 0 or deadline <= now + lease)`,
-		to:     `local judge = right <= 2 * grace and (lease == 0 or deadline <= now + lease) and deadline >= now -- if its own lease has expired, others' may have expired for the same reason`,
+	// Each of these three would keep a worker from being evicted only because Redis was away.
+	"evicts-judges": {
+		edits: []string{
+			`local may_judge = judge and deadline >= now and not is_far(deadline)`, `local may_judge = true`,
+			`local may_judge = now <= judge and judge < now + 2 * grace`, `local may_judge = true`,
+			`redis.call('ZADD', q.suspects, 'NX', now + grace, member)`, `redis.call('ZADD', q.suspects, 'NX', now, member)`,
+		},
 		faults: "stall restart", finds: "but lives",
 	},
-	"blocks": {
-		from:  "if process then\n  redis.call('HSET', key, 'keep',",
-		to:    "if false then\n  redis.call('HSET', key, 'keep',",
-		finds: "in (the )?schedule",
+	"adds-behind": {
+		edits: []string{"  if task.runs then\n", "  if false then\n"},
+		finds: "in two places",
 	},
-	"cancel-covers": {
-		from:   `if canceled and token <= canceled then`,
-		to:     `if false then`,
-		faults: "kill pause stop", finds: "which is canceled|stopping of .* which doesn't run",
+	"cancel-marks": {
+		edits: []string{`redis.call('ZADD', working, 'XX', -math.abs(of), id)`, ``},
+		finds: "isn't told to stop",
 	},
 	"leave-number": {
-		from:   `if (tonumber(redis.call('HGET', q.rounds, worker)) or 0) > tonumber(ARGV[7]) then`,
-		to:     `if false then`,
+		edits:  []string{"if last and last > round then", "if false then"},
 		faults: "hold reset", finds: "by a request from before its last round",
 		tune: func(o *Options) { o.Copies, o.Guests = 0.5, true },
 	},
-	"trim-said": {
-		from:   `local said = redis.call('ZCOUNT', q.canceled, '-inf', lowest[2] or '+inf')`,
-		to:     `local said = redis.call('ZCOUNT', q.canceled, '-inf', '+inf')`,
-		faults: "pause cut", finds: "is over|has ended, but",
-	},
-	"trim-stopped": {
-		from:  `if #runs == 0 then -- also if it can't be read`,
-		to:    `if true then -- also if it can't be read`,
-		finds: "is over|has ended, but",
-	},
-	"begins-holding": {
-		from:  `redis.pcall('ZADD', q.holders, 'NX', token - #scores / 2, worker)`,
-		to:    ``,
-		finds: "isn't in holders",
-	},
 	"tokens-rise": {
-		from:  `redis.call('SET', q.token, token)`,
-		to:    ``,
+		edits: []string{
+			`redis.call('HSET', q.state, 'token', format('%d', token), 'taken', format('%d', taken))`,
+			`redis.call('HSET', q.state, 'taken', format('%d', taken))`,
+		},
 		finds: "token",
 	},
 	"add-once": {
-		from:   "if mark then\n    return { mark, 0 }",
-		to:     "if false then\n    return { mark, 0 }",
+		edits:  []string{`local known = nonce ~= '' and redis.call('GET', once .. nonce)`, `local known = false`},
 		faults: "reset", finds: "was added once|again",
 	},
-	"expired-starts": {
-		from:  `prefix, observed and 1 or 0, now }`,
-		to:    `prefix, observed and 1 or 0, 0 }`,
-		finds: "after it has expired",
-	},
 	"occurs-once": {
-		from:  "courses.pass(entry, number(turn))\n        courses.follow(entry, true)",
-		to:    `courses.follow(entry, true)`,
-		finds: "after|is planned",
+		edits: []string{"    if occurrence > 0 then\n      note_passed(name, occurrence)\n    end\n", ""},
+		finds: "has passed",
 		tune:  func(o *Options) { o.Recurring = true },
 	},
 	"occurs-next": {
-		from:  "courses.pass(entry, number(turn))\n        courses.follow(entry, true)",
-		to:    `courses.pass(entry, number(turn))`,
+		edits: []string{`return recurs and plan_occurrence(name)`, `return false`},
 		finds: "the next one isn't planned",
 		tune:  func(o *Options) { o.Recurring = true },
 	},
@@ -175,12 +158,14 @@ func (s sabotage) options(t *testing.T, seed uint64) *Options {
 
 // rewrite returns a function that changes the scripts that are sent to Redis. The lines must be in exactly one file.
 func (s sabotage) rewrite(t *testing.T) func(script string) string {
-	found := 0
-	for _, file := range redistest.Sure(filepath.Glob("../../internal/store/*.lua"))(t) {
-		found += strings.Count(string(redistest.Sure(os.ReadFile(file))(t)), s.from)
+	for lines := range slices.Chunk(s.edits, 2) {
+		found := 0
+		for _, file := range redistest.Sure(filepath.Glob("../../internal/store/*.lua"))(t) {
+			found += strings.Count(string(redistest.Sure(os.ReadFile(file))(t)), lines[0])
+		}
+		if found != 1 {
+			t.Fatalf("the scripts have these lines %d times: %s", found, lines[0])
+		}
 	}
-	if found != 1 {
-		t.Fatalf("the scripts have these lines %d times: %s", found, s.from)
-	}
-	return func(script string) string { return strings.ReplaceAll(script, s.from, s.to) }
+	return strings.NewReplacer(s.edits...).Replace
 }

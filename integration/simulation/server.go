@@ -7,14 +7,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/worqr/worqr/integration/spec"
-	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/integration/calls"
 )
 
 // A server stands for Redis. miniredis provides the data and the commands; the server adds scripts,
 // publish and subscribe, and faults. It isn't safe for concurrent use.
 type server struct {
-	store   *spec.Memory
+	store   *memory
 	scripts *interpreter
 
 	jumped   time.Duration // how far the clock of Redis is off
@@ -46,17 +45,17 @@ var commands = func() map[string]command {
 			all[n] = c
 		}
 	}
-	know(command{}, `EXISTS GET GETRANGE HEXISTS HGET HGETALL HLEN HMGET HSCAN INFO LINDEX LLEN LPOS LRANGE PING PTTL PUBLISH SMEMBERS SRANDMEMBER
-		HSTRLEN SSCAN TIME TYPE XINFO XLEN XRANGE XREVRANGE ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYLEX ZRANGEBYSCORE ZRANK ZREVRANGE ZSCAN ZSCORE`)
-	know(command{writes: true, hungry: true, keys: 1}, "HINCRBY HSET HSETNX LPUSH RPUSH SADD SET XADD ZADD")
+	know(command{}, `EXISTS GET GETRANGE HEXISTS HGET HKEYS HLEN HMGET HRANDFIELD HSTRLEN INFO LINDEX LLEN LPOS LRANGE PING PTTL PUBLISH
+		SRANDMEMBER SSCAN TIME TYPE ZCARD ZCOUNT ZMSCORE ZRANGE ZRANGEBYSCORE ZRANK ZREVRANGE ZSCAN ZSCORE`)
+	know(command{writes: true, hungry: true, keys: 1}, "HINCRBY HSET LPUSH RPUSH SADD SET ZADD")
 	know(command{writes: true, hungry: true, keys: 2}, "LMOVE RPOPLPUSH")
-	know(command{writes: true, keys: 1}, "HDEL LREM PERSIST PEXPIRE RPOP SREM XDEL ZPOPMAX ZPOPMIN ZREM")
+	know(command{writes: true, keys: 1}, "HDEL LREM PEXPIRE SREM ZPOPMIN ZREM ZREMRANGEBYSCORE")
 	know(command{writes: true}, "DEL UNLINK")
 	return all
 }()
 
 func newServer() *server {
-	s := &server{store: spec.NewMemory(), subscribers: map[string][]*link{}, touched: map[string]bool{}}
+	s := &server{store: newMemory(), subscribers: map[string][]*link{}, touched: map[string]bool{}}
 	s.store.SetTime(s.clock())
 	s.store.ClockTTL(true)
 	s.scripts = newInterpreter(s.command)
@@ -76,7 +75,7 @@ type request struct {
 	verb string   // of the script, or the name of the command
 	keys []string // of the script
 	args []string
-	call store.Call // the same, of a script
+	call calls.Call // the same, of a script
 	from *process   // nil for a late copy
 	copy bool
 }
@@ -84,8 +83,10 @@ type request struct {
 // worker returns the id of the worker that a script is called for, if any.
 func (r *request) worker() string {
 	switch r.verb {
-	case "join", "step", "beat", "leave", "fail":
+	case "join", "start", "finish", "heartbeat", "leave":
 		return r.call.Arg("worker")
+	case "evict":
+		return r.call.Arg("target")
 	}
 	return ""
 }
@@ -106,17 +107,17 @@ func (s *server) parse(args []string) (r request, p *program, reply any) {
 	if name != "EVALSHA" && name != "EVAL" {
 		return r, nil, nil
 	}
-	call, ok := store.Parse(args)
+	call, ok := calls.Parse(args)
 	if !ok {
-		return r, nil, spec.Refusal("ERR this calls no verb")
+		return r, nil, refusal("ERR this calls no verb")
 	}
 	if name == "EVAL" {
 		var err error
-		if p, err = s.scripts.load(call.Verb.Name, args[1]); err != nil {
-			return r, nil, spec.Refusal("ERR Error compiling script: " + err.Error())
+		if p, err = s.scripts.load(call.Verb, args[1]); err != nil {
+			return r, nil, refusal("ERR Error compiling script: " + err.Error())
 		}
 	} else if p = s.scripts.programs[args[1]]; p == nil {
-		return r, nil, spec.Refusal("NOSCRIPT No matching script. Please use EVAL.")
+		return r, nil, refusal("NOSCRIPT No matching script. Please use EVAL.")
 	}
 	return request{verb: p.verb, keys: call.Keys, args: call.Args, call: call}, p, nil
 }
@@ -125,7 +126,7 @@ func (s *server) parse(args []string) (r request, p *program, reply any) {
 func (s *server) do(r request, p *program) any {
 	switch {
 	case s.loading:
-		return spec.Refusal("LOADING Redis is loading the dataset in memory")
+		return refusal("LOADING Redis is loading the dataset in memory")
 	case p != nil:
 		return s.scripts.eval(p, r.keys, r.args)
 	}
@@ -138,11 +139,11 @@ func (s *server) command(args []string) any {
 	c, known := commands[name]
 	switch {
 	case !known:
-		return spec.Refusal(fmt.Sprintf("ERR unknown command '%s'", name))
+		return refusal(fmt.Sprintf("ERR unknown command '%s'", name))
 	case c.writes && s.readonly:
-		return spec.Refusal("READONLY You can't write against a read only replica.")
+		return refusal("READONLY You can't write against a read only replica.")
 	case c.hungry && s.full && !s.wrote:
-		return spec.Refusal("OOM command not allowed when used memory > 'maxmemory'.")
+		return refusal("OOM command not allowed when used memory > 'maxmemory'.")
 	case name == "INFO": // miniredis has little of it
 		return "maxmemory:0\r\nmaxmemory_policy:noeviction\r\n"
 	case name == "TIME":
@@ -166,7 +167,7 @@ func (s *server) command(args []string) any {
 func (s *server) publish(channel, message string) any {
 	to := s.subscribers[channel]
 	if !s.mute && len(to) > 0 {
-		b := spec.AppendReply(nil, []any{"message", channel, message})
+		b := appendReply(nil, []any{"message", channel, message})
 		for _, l := range to {
 			s.push(l, b)
 		}
@@ -188,7 +189,7 @@ func (s *server) subscribe(l *link, args []string) []byte {
 		case "unsubscribe":
 			s.unsubscribe(l, name)
 		}
-		b = spec.AppendReply(b, []any{kind, name, int64(len(l.hears))})
+		b = appendReply(b, []any{kind, name, int64(len(l.hears))})
 	}
 	return b
 }

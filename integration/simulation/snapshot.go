@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/worqr/worqr/integration/spec/lane"
+	"github.com/worqr/worqr/integration/lane"
 )
 
 // read returns a copy of the value of a key.

@@ -11,7 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/integration/spec/lane"
+	"github.com/worqr/worqr/integration/spec"
 )
 
 // A plan is how the handlers of a task behave. It follows from the payload.
@@ -317,19 +317,27 @@ func (r *run) recall(d *rand.Rand, queue string) string {
 // has ended.
 func (r *run) cancel(ctx context.Context, q *worqr.Queue, payload string) {
 	report, err := q.Cancel(ctx, []byte(payload))
-	if err != nil || report.Wait(ctx) != nil {
+	if err != nil {
 		return
 	}
 	w := r.world
+	w.mu.Lock()
+	if w.Rollbacks+w.Wipes == 0 {
+		w.judge.covered(q.Name(), payload)
+	}
+	w.mu.Unlock()
+	if report.Wait(ctx) != nil {
+		return
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if w.Rollbacks+w.Wipes > 0 || w.ByHand > 0 {
 		return // a worker that isn't known to hold anything doesn't need to report that it holds nothing
 	}
-	covers := w.judge.cancels[q.Name()+" "+lane.Digest(payload)]
+	covers := w.judge.cancels[q.Name()+" "+spec.Digest(payload)]
 	for id, s := range w.judge.started {
-		if s.payload == payload && !s.failed && s.token <= covers && s.begun && !s.returned && !s.at.excused() && !r.plan(payload).deaf {
-			w.judge.violation("the cancel of %s had ended, but process %s runs on %s", payload, id, s.at.name)
+		if s.digest == spec.Digest(payload) && !s.failed && s.token <= covers && s.begun && !s.returned && !s.at.excused() && !r.plan(payload).deaf {
+			w.judge.violation("the cancel of %s had ended, but attempt %s runs on %s", payload, id, s.at.name)
 		}
 	}
 }

@@ -7,7 +7,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/worqr/worqr/integration/spec"
+	"github.com/worqr/worqr/integration/calls"
 )
 
 // A world is a server, the network and the processes, in one bubble of synctest.
@@ -150,14 +150,14 @@ func (w *world) serve(a arrival) {
 		return
 	case "PING":
 		if len(l.hears) > 0 {
-			l.reply(spec.AppendReply(nil, []any{"pong", ""}))
+			l.reply(appendReply(nil, []any{"pong", ""}))
 		} else {
-			l.reply(spec.AppendReply(nil, spec.Status("PONG")))
+			l.reply(appendReply(nil, status("PONG")))
 		}
 		return
 	}
 	reply, verb := w.carryOut(a.args, l.of, false)
-	if _, refused := reply.(spec.Refusal); w.copies > 0 && repeatable[verb] && !refused && w.dice.Float64() < w.copies {
+	if _, refused := reply.(refusal); w.copies > 0 && repeatable(verb, a.args) && !refused && w.dice.Float64() < w.copies {
 		w.Copies++
 		// Sometimes so late that everything it refers to has changed.
 		w.after(time.Duration(w.dice.ExpFloat64()*w.dice.Float64()*float64(10*time.Second)), func() {
@@ -172,13 +172,19 @@ func (w *world) serve(a arrival) {
 		l.reset()
 		return
 	}
-	l.reply(spec.AppendReply(nil, reply))
+	l.reply(appendReply(nil, reply))
 }
 
-// repeatable are the scripts whose second copy, however late, must have no
-// effect.
-var repeatable = map[string]bool{
-	"step": true, "beat": true, "join": true, "leave": true, "enqueue_once": true, "recur": true,
+// repeatable reports whether a second copy of a call, however late, must have no effect.
+func repeatable(verb string, args []string) bool {
+	switch verb {
+	case "finish", "start", "heartbeat", "join", "leave", "recur":
+		return true
+	case "enqueue":
+		call, _ := calls.Parse(args)
+		return call.Int("window") > 0
+	}
+	return false
 }
 
 // carryOut runs one request, and makes the judge check it.

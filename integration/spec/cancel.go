@@ -1,180 +1,152 @@
 package spec
 
-import (
-	"regexp"
-	"strings"
+import "strings"
 
-	"github.com/worqr/worqr/internal/store"
-)
-
-func init() {
-	verbs["cancel"] = of(cancel)
-	verbs["cancel_key"] = of(cancelKey)
+// A Page is the answer to a cancel.
+type Page struct {
+	Removed int
+	After   string // where the next call goes on
+	Last    bool   // there is no next one
+	Token   int64
+	Workers []string // of the last: all who may run a copy
 }
 
-// A removal is one page of a cancel in progress.
-type removal struct {
-	*queue
-	payload, name string // payload and its digest
-	first         bool   // it is the first page
-	left          int    // copies that may still wait in the list
-	after, last   string // of contents: the last entry of the previous page, and of all
-	removed       int
-}
-
-func cancel(q *queue, c store.Call) any {
-	payload := c.Arg("payload")
-	left, _ := integer(c.Arg("left"))
-	since, _ := integer(c.Arg("since"))
-	token := q.givesTokens()
-	q.mustBeIntact()
-	r := &removal{queue: q, payload: payload, name: digest(payload), first: left < 0, left: int(left), after: c.Arg("after"), last: c.Arg("until")}
-	q.fields(q.cancel + r.name)
-	q.size(q.workers)
-	q.size(q.holders)
-	length := q.length(q.waiting)
-	listed := left != 0
-	switch {
-	case r.first:
-		r.left = length
-	case r.left > 0 && q.has(BackCounted): // or as many have come back in any order
-		r.left = max(r.left, int(token-since))
-	}
-	if !strings.HasPrefix(r.last, r.name+":") {
-		r.last = ""
-	}
-
-	r.fromList()
-	r.fromEntries(listed)
-	q.unset(q.ledger, r.name)
-	ends := r.left == 0 && r.last == ""
-
-	token, stopped, finished, given := q.logPage(r.name, token, r.first, ends)
-	if ends {
-		message := payload
-		if len(payload) > 1024 || large.MatchString(payload) {
-			message = "sha1:" + r.name + ":" + text(len(payload))
+// Cancel removes what waits of a payload.
+func (q *Queue) Cancel(payload, after string) (p Page) {
+	digest := Digest(payload)
+	p.Token = q.Number("token")
+	q.Canceled.Put(digest, text(p.Token))
+	q.Crashes.Delete(digest)
+	first := "r:" + digest + ":"
+	if after == "" {
+		p.Removed = q.removeCopies(payload)
+		if q.add("taken", int64(p.Removed)); p.Removed == q.Limits.Copies {
+			return p // there may be more on the list
 		}
-		q.Publish(c.Arg("channel"), message)
+		after = first
 	}
-	return []any{r.removed, token, stopped, finished, r.left, given, r.after, r.last}
-}
-
-// page returns how many copies one page removes.
-func (r *removal) page(most int) int {
-	return max(min(most, atOnceBytes/max(len(r.payload), 1)), 1)
-}
-
-// fromList removes a page of the copies in the list.
-func (r *removal) fromList() {
-	if r.left <= 0 {
-		return
-	}
-	most := min(r.left, r.page(r.Copies))
-	r.removed = r.removeCopies(r.payload, most)
-	if r.left -= r.removed; r.removed < most {
-		r.left = 0 // there are no more
-	}
-}
-
-// fromEntries removes a page of the entries, once the list is done. Each page of the list looks up the last
-// entry: a task that starts between two pages becomes an entry if it's returned.
-func (r *removal) fromEntries(listed bool) {
-	if late := r.has(LateUntil); late && listed || !late && r.first {
-		r.last = ""
-		for _, m := range r.all(r.contents) {
-			if (r.left == 0 || !late) && strings.HasPrefix(m.name, r.name+":") {
-				r.last = m.name
-			}
-		}
-	}
-	if r.left == 0 && r.last != "" && r.removed < r.Entries {
-		var n int
-		n, r.after, r.last = r.removeEntries(r.payload, r.after, r.last, r.page(r.Entries))
-		r.removed += n
-	}
-}
-
-// removeEntries removes a page of the entries with a payload, after one entry and up to another. It
-// returns how many waited, and the bounds of the rest.
-func (q *queue) removeEntries(payload, after, last string, most int) (removed int, _, _ string) {
-	n, name := 0, digest(payload)
-	for _, m := range q.all(q.contents) {
-		entry, ok := strings.CutPrefix(m.name, name+":")
-		if !ok || m.name <= after || m.name > last || n == most {
+	names := 0
+	for _, m := range q.Copies { // all scores are equal, so they're in the order of their names
+		if names == q.Limits.Copies || !strings.HasPrefix(m.Name, first) || m.Name <= after {
 			continue
 		}
-		n++
-		if q.isName(&q.lane, entry, payload) {
-			after = m.name
-			continue
+		names, p.After = names+1, m.Name
+		if q.waiting(m.Name) {
+			q.withdraw(m.Name)
+			p.Removed++
 		}
-		if p, there := q.part(entry, "payload"); there && p == payload {
-			card := q.cardInSchedule(entry)
-			q.unwaitAs(&q.lane, entry, name)
-			q.keepResult(entry, card, store.EndCanceled, "", "")
+	}
+	if names == q.Limits.Copies {
+		return p
+	}
+	p.After, p.Last = "", true
+	if unique := "u:" + digest; q.waiting(unique) {
+		q.withdraw(unique)
+		p.Removed++
+	}
+	for _, set := range []Set{q.Workers, q.Leaving} {
+		for _, m := range set {
+			p.Workers = append(p.Workers, m.Name)
+		}
+	}
+	return p
+}
+
+// removeCopies removes copies on the list, those at the front first.
+func (q *Queue) removeCopies(payload string) (removed int) {
+	var kept List
+	for i := len(q.Queues) - 1; i >= 0; i-- {
+		if q.Queues[i] == payload && removed < q.Limits.Copies {
 			removed++
 		} else {
-			q.remove(q.contents, m.name)
+			kept = append(List{q.Queues[i]}, kept...)
 		}
-		after = m.name
 	}
-	if n < most || after == last {
-		last = ""
-	}
-	return removed, after, last
-}
-
-// logPage adds the cancel to the log. Every page does, since any page may be the last one
-// whose reply reaches the caller.
-func (q *queue) logPage(name string, last int64, first, ends bool) (token, stopped, finished, given int64) {
-	if first && q.has(FirstLogs) || ends && q.has(LastLogs) || !first && !ends && q.has(PagesLog) {
-		return q.logCancel(name, last)
-	}
-	return 0, 0, 0, last
-}
-
-var large = regexp.MustCompile(`(?s)^sha1:[0-9a-fA-F]+:[0-9]+$`)
-
-// removeCopies removes the first copies from the list, and returns how many.
-func (q *queue) removeCopies(payload string, most int) (removed int) {
-	var left []string
-	for _, item := range q.items(q.waiting) {
-		if item != payload || removed == most {
-			left = append(left, item)
-			continue
-		}
-		removed++
-	}
-	q.change(q.waiting, "list", func(v *value) { v.list = left })
+	q.Queues = kept
 	return removed
 }
 
-func cancelKey(q *queue, c store.Call) any {
-	entry := c.Arg("entry")
-	token := q.givesTokens()
-	process, runs := q.field(q.entry+entry, "process")
-	holder, held := q.field(q.entry+entry, "holder")
-	if !runs {
-		process, holder, _, runs = q.runsAdded(entry)
-		held = runs
+// withdraw deletes a task that waits.
+func (q *Queue) withdraw(name string) {
+	for _, set := range []*Set{&q.Ready, &q.Schedule, &q.Risky, &q.Aside} {
+		set.Remove(name)
 	}
-	q.fields(q.cancel + entry)
-	q.size(q.workers)
-	q.size(q.holders)
-	q.mustBeIntact()
-	removed := bit(q.takeAway(entry, store.EndCanceled))
-	if !runs {
-		return []any{removed, 0, 0, 0}
+	q.Runs.Delete(name)
+	q.Tasks.Delete(name)
+	if isRaw(name) {
+		q.Copies.Remove(name)
+		q.Crashes.Delete(digestIn(name))
 	}
-	token, stopped, finished, _ := q.logCancel(entry, token)
-	if token > 0 && held && q.has(KeyStops) && q.is(q.working+holder, "zset") {
-		if begun, ok := q.score(q.working+holder, process); ok {
-			if q.is(q.stopping, "zset") {
-				q.add(q.stopping, StoppingAs(entry, int64(begun), process), 0)
+}
+
+// Stop marks attempts of a worker that a cancel covers. It answers up to which token it came, and what it found.
+func (q *Queue) Stop(payload string, token int64, worker string, after int64) (upTo int64, found []string, err error) {
+	digest := Digest(payload)
+	if !q.Canceled.Has(digest) {
+		return 0, nil, ErrLost
+	}
+	covered := func(sign int64) (all Set) {
+		for _, m := range q.working(worker) {
+			if t := sign * m.Score; t > after && t <= token {
+				all.Put(m.Name, t)
 			}
-			q.Publish(q.wake+holder, "0")
+		}
+		return all[:min(len(all), q.Limits.Stop)]
+	}
+	pages := []Set{covered(1), covered(-1)}
+	for _, page := range pages {
+		if len(page) == q.Limits.Stop {
+			token = min(token, page[len(page)-1].Score)
 		}
 	}
-	return []any{removed, token, stopped, finished}
+	for _, page := range pages {
+		for _, m := range page.UpTo(token) {
+			if item, _ := q.Process.Get(m.Name); q.isCopy(m.Name, item, payload) {
+				found = append(found, m.Name)
+				q.hold(worker, m.Name, -m.Score)
+			}
+		}
+	}
+	return token, found, nil
+}
+
+func (q *Queue) isCopy(attempt, item, payload string) bool {
+	if isNamed(attempt) {
+		return digestIn(item) == Digest(payload)
+	}
+	return item == payload
+}
+
+// Remove deletes what waits under a name; a cancel also marks the attempt that runs, and returns it.
+func (q *Queue) Remove(name, how string) (removed bool, marked string) {
+	n, b := newNotice(), q.behind(name)
+	attempt := q.run(name).Attempt
+	if worker := workerOf(attempt); worker != "" && how == "canceled" {
+		if token, is := q.working(worker).Score(attempt); is {
+			q.hold(worker, attempt, -max(token, -token))
+			marked = attempt
+		}
+	}
+	if attempt != "" && b != nil {
+		q.Next.Delete(name)
+		removed = true
+	} else if q.waiting(name) {
+		q.notePassed(name, q.record(name).occurrence())
+		q.withdraw(name)
+		if q.Recurring.Has(name) {
+			q.planOccurrence(n, name)
+		}
+		removed = true
+	}
+	q.tell(n)
+	return removed, marked
+}
+
+// workerOf returns the worker of the attempt of a named task.
+func workerOf(attempt string) string {
+	parts := strings.Split(attempt, ".")
+	if len(parts) < 4 || !isNamed(attempt) {
+		return ""
+	}
+	return strings.Join(parts[:len(parts)-3], ".")
 }

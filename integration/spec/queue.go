@@ -1,303 +1,244 @@
+// Package spec is a second implementation of the scripts that can lose a task, written from the words of
+// docs/protocol.md: join, start, finish, heartbeat, leave, evict, cancel, stop and remove. It works on a model of
+// a queue's keys. A test compares it with the scripts, and integration/search runs it in every order of events.
+//
+// It leaves out what loses no task: events, results, ages, keys of the wrong type, the limits of bytes, how occurrences
+// ended, and what is published.
 package spec
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
+	"errors"
 	"fmt"
 	"math"
-	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"time"
 )
 
-// A queue is a script's view of the queue that it works on.
-type queue struct {
-	lane
-	*Store
-	waiting, suspects, canceled, rounds, token, entries, ledger, paused, holders, stopping, ages, added string // keys
-	process, working, cancel                                                                            string // prefixes
-	now, micros                                                                                         int64
+// A Queue is what Redis holds of a queue. A copy of it is a queue of its own, but for Failed.
+type Queue struct {
+	Now    int64                    // Redis's time in ms
+	Hears  func(worker string) bool // whether a wake-up reaches the worker
+	Limits *Limits
+	Failed *Queue // nil: this is a failed queue
 
-	canceling bool              // the cancel log has entries
-	counting  bool              // workers died holding tasks without a key
-	keyed     bool              // tasks from the schedule or added tasks run
-	adding    bool              // added tasks wait
-	running   map[string]string // process → name of the running added tasks that were looked up
-	scheduled bool              // the schedule has entries, or had when this call began
-	broken    bool              // a key of the schedule is of another type
-	carried   int               // bytes of the payloads that were returned
-	digests
+	Queues                                List // the last one is the front
+	Tasks, Next, Runs                     Hash
+	Ready, Schedule, Risky, Aside, Copies Set
+	Process                               Hash // attempt → what it runs
+	Working                               Table[Set]
+	Workers, Suspects, Leaving, Idle      Set
+	Rounds, State, Crashes                Hash
+	Canceled                              Hash // by digest
+	Recurring                             Set
+	Recurrence                            Hash
 }
 
-// A lane is where tasks with a time or a key wait: the schedule of a queue, or its failed queue.
-type lane struct {
-	schedule, contents, idle, workers string // keys
-	entry, wake                       string // prefixes
+// A List is a list in Redis.
+type List []string
 
-	ready   int   // planned by this call, and due
-	first   int64 // when the first of the other planned entries is due; 0: none
-	earlier bool  // the worker that keeps the time must be woken
+// Limits are the sizes of pages.
+type Limits struct {
+	Return int // tasks of a call of leave or evict
+	Copies int // of a cancel on the list, and then outside of it
+	Stop   int // attempts of a stop
 }
+
+// The refusals that lose nothing.
+var (
+	ErrEvicted = errors.New("EVICTED")
+	ErrLost    = errors.New("LOST")
+)
 
 const (
-	never = 1<<53 - 1 // the deadline of a lease that doesn't end
-	aside = 1 << 52   // added to the time of a task that has failed permanently
-	clock = 1 << 43   // added to the score of the worker that keeps the time
-
-	ancient = 1_000_000_000_000 // in ms: a lower score is the place of a returned task
-
-	atOnceBytes    = 1 << 20 // of the payloads that one call returns or removes
-	atOnceWorkers  = 500     // whose tasks it compares
-	atOnceSuspects = 1000    // workers marked as suspects
-	atOnceFences   = 200     // workers evicted
+	never = 1<<53 - 1 // the deadline of a lease that never ends
+	front = 1 << 52   // a returned task has the place token - front
+	most  = 512       // start in a round
 )
 
-func newQueue(s *Store, keys, args []string, at time.Time) *queue {
-	q := &queue{
-		Store: s, waiting: keys[0], suspects: keys[3], canceled: keys[4], rounds: keys[5], token: keys[6],
-		entries: keys[9], ledger: keys[10], paused: keys[11], holders: keys[12], stopping: keys[13], ages: keys[14], added: keys[15], process: args[0], working: args[1], cancel: args[2],
-		lane: lane{schedule: keys[7], contents: keys[8], idle: keys[2], workers: keys[1], entry: args[4], wake: args[3]},
-		now:  at.UnixMilli(), micros: at.UnixMicro(),
-	}
-	if s.is(q.entries, "hash") {
-		q.keyed = s.fields(q.entries) > 0
-	}
-	q.running = map[string]string{}
-	q.adding = s.is(q.added, "stream") && s.entries(q.added) > 0
-	q.scheduled = s.is(q.schedule, "zset") && s.size(q.schedule) > 0
-	q.broken = !s.is(q.schedule, "zset") || !s.is(q.contents, "zset") || !s.is(q.entries, "hash") || !s.is(q.added, "stream") || !s.is(q.ledger, "hash")
-	q.canceling = s.size(q.canceled) > 0
-	s.size(q.suspects)
-	q.counting = !q.broken && s.fields(q.ledger) > 0
-	return q
-}
-
-// mustBeIntact panics with WRONGTYPE if a key of the schedule has another type.
-func (q *queue) mustBeIntact() {
-	if q.broken {
-		panic(wrongType)
+// Kinds returns the keys of which a queue has one, by name.
+func (q *Queue) Kinds() map[string]any {
+	return map[string]any{
+		"queues": &q.Queues, "tasks": &q.Tasks, "next": &q.Next, "runs": &q.Runs, "ready": &q.Ready, "schedule": &q.Schedule,
+		"risky": &q.Risky, "aside": &q.Aside, "copies": &q.Copies, "workers": &q.Workers, "suspects": &q.Suspects,
+		"leaving": &q.Leaving, "idle": &q.Idle, "rounds": &q.Rounds, "state": &q.State, "crashes": &q.Crashes,
+		"recurring": &q.Recurring, "recurrence": &q.Recurrence,
 	}
 }
 
-func (q *queue) suspecting() bool { return q.size(q.suspects) > 0 }
-func (q *queue) isPaused() bool   { return q.exists(q.paused) }
+// Number returns a number of the state.
+func (q *Queue) Number(field string) int64 {
+	v, _ := q.State.Get(field)
+	return number(v)
+}
 
-// due returns how many entries may start.
-func (q *queue) due() int { return len(q.between(q.schedule, -inf, float64(q.now))) }
+func (q *Queue) set(field string, n int64) { q.State.Put(field, text(n)) }
 
-// ready returns how many tasks wait in the stream, plus those due in the schedule.
-func (q *queue) ready() (n int) {
-	if q.adding {
-		n = q.Store.entries(q.added)
-	}
-	if q.scheduled {
-		n += q.due()
-	}
+func (q *Queue) add(field string, n int64) int64 {
+	n += q.Number(field)
+	q.set(field, n)
 	return n
 }
 
-// waits returns how many tasks wait in the list, or 0 if the key has another type.
-func (q *queue) waits() int {
-	if !q.is(q.waiting, "list") {
-		return 0
-	}
-	return q.length(q.waiting)
+func (q *Queue) paused() bool { return q.State.Has("paused") }
+
+func (q *Queue) returning() bool { return len(q.Leaving) > 0 }
+
+func (q *Queue) nextPlace() int64 { return q.add("place", 1) }
+
+// working returns what a worker runs.
+func (q *Queue) working(worker string) Set {
+	s, _ := q.Working.Get(worker)
+	return s
 }
 
-// lastToken returns the last token issued, if the counter is a number.
-func (q *queue) lastToken() (int64, bool) {
-	if !q.is(q.token, "string") {
-		return 0, false
+// hold notes the token of an attempt; 0: it has ended.
+func (q *Queue) hold(worker, attempt string, token int64) {
+	s := q.working(worker)
+	if s.Remove(attempt); token != 0 {
+		s.Put(attempt, token)
 	}
-	return asToken(q.get(q.token))
-}
-
-// given returns the highest token that can have been issued.
-func (q *queue) given() float64 {
-	if token, ok := q.lastToken(); ok {
-		return float64(max(token, 1))
-	}
-	return never
-}
-
-// asToken parses the counter of tokens, if there is one and it is a number.
-func asToken(text string, there bool) (int64, bool) {
-	if !there {
-		return 0, true
-	}
-	n, err := strconv.ParseFloat(strings.TrimSpace(text), 64)
-	if err != nil || n != math.Floor(n) || n < 0 || n >= never {
-		return 0, false
-	}
-	return int64(n), true
-}
-
-// givesTokens returns the last token. If there is none, the call is refused, since it issues
-// tokens.
-func (q *queue) givesTokens() int64 {
-	token, ok := q.lastToken()
-	if !ok {
-		panic(Refusal("WRONGTYPE the token counter is not a number"))
-	}
-	return token
-}
-
-func (q *queue) deadline(lease int64) int64 {
-	if lease > 0 {
-		return q.now + lease
-	}
-	return never
-}
-
-// part returns a field of an entry, if its key is a hash.
-func (q *queue) part(entry, name string) (string, bool) {
-	if !q.is(q.entry+entry, "hash") {
-		return "", false
-	}
-	return q.field(q.entry+entry, name)
-}
-
-// logCancel adds a cancel to the log, for the workers that hold something. given is the last token
-// issued afterwards.
-func (q *queue) logCancel(name string, last int64) (token, stopped, finished, given int64) {
-	record := q.cancel + name
-	given = last
-	if q.exists(q.workers) { // they have acknowledged the earlier cancels
-		given++
-		q.put(q.token, text(given))
-	}
-	token = max(given, 1)
-	holds := q.exists(q.holders)
-	_, underWay := q.score(q.canceled, name)
-	for _, f := range []string{"stopped", "finished"} {
-		if _, ok := q.field(record, f); !ok {
-			q.set(record, f, 0)
-		}
-	}
-	q.set(record, "token", token)
-	if holds {
-		q.add(q.canceled, name, token)
-		q.expire(record, 86_400_000)
-	} else if !underWay {
-		q.expire(record, 60_000)
-	}
-	if !holds {
-		token = 0
-	}
-	return token, q.count(record, "stopped"), q.count(record, "finished"), given
-}
-
-// nameOf returns the prefix of the members of stopping that belong to a cancel.
-func nameOf(name string) string {
-	if isKey(name) {
-		return "k" + digest(name)
-	}
-	return "p" + name
-}
-
-// StoppingAs returns the member of stopping that says that a process still runs although a cancel
-// covers it.
-func StoppingAs(name string, token int64, id string) string {
-	return fmt.Sprintf("%s:%016d:%s", nameOf(name), token, id)
-}
-
-// holdsNothing removes a worker that holds nothing from holders.
-func (q *queue) holdsNothing(worker string) {
-	if q.is(q.holders, "zset") {
-		q.remove(q.holders, worker)
+	if q.Working.Put(worker, s); len(s) == 0 {
+		q.Working.Delete(worker)
 	}
 }
 
-// trimLog removes cancels that have ended from the log: all holders have named the tasks that they
-// cover, and none of these tasks runs.
-func (q *queue) trimLog() {
-	if !q.canceling || !q.is(q.holders, "zset") {
+// run returns what is known of a name that runs, or has failed.
+func (q *Queue) run(name string) Run {
+	v, _ := q.Runs.Get(name)
+	return ReadRun(v)
+}
+
+func (q *Queue) setRun(name string, r Run) {
+	if q.Runs.Delete(name); r != (Run{}) {
+		q.Runs.Put(name, r.String())
+	}
+}
+
+func (q *Queue) record(name string) Record {
+	v, _ := q.Tasks.Get(name)
+	return ReadRecord(v)
+}
+
+func (q *Queue) behind(name string) *Behind {
+	v, _ := q.Next.Get(name)
+	return ReadBehind(v)
+}
+
+// crashes returns how many workers died holding a raw task.
+func (q *Queue) crashes(digest string) int64 {
+	v, _ := q.Crashes.Get(digest)
+	return number(v)
+}
+
+func (q *Queue) waiting(name string) bool { return q.run(name).Attempt == "" && q.Tasks.Has(name) }
+
+// A notice is what a call has made startable, and the first time that it has planned: for these, idle workers are woken.
+type notice struct {
+	startable int
+	planned   int64
+}
+
+func (q *Queue) makeReady(n *notice, name string, place int64) {
+	q.Ready.Put(name, place)
+	n.startable++
+}
+
+// plan has a name wait for a time, or, if that has come, at the end of ready.
+func (q *Queue) plan(n *notice, name string, at int64) {
+	if at <= q.Now {
+		q.makeReady(n, name, q.nextPlace())
 		return
 	}
-	low := inf
-	for _, h := range q.all(q.holders) {
-		low = min(low, h.score)
-	}
-	said := q.between(q.canceled, -inf, low)
-	if !q.has(TrimSaid) {
-		said = q.all(q.canceled)
-	}
-	if len(said) == 0 {
+	q.Schedule.Put(name, at)
+	n.planned = min(n.planned, at)
+}
+
+func newNotice() *notice { return &notice{planned: math.MaxInt64} }
+
+// tell wakes an idle worker for each task that has become startable, or one if a time before the claimed one was
+// planned.
+func (q *Queue) tell(n *notice) {
+	if n.startable == 0 && n.planned == math.MaxInt64 || q.paused() {
 		return
 	}
-	if n := len(said); n > 100 {
-		from := int(q.micros % int64(n-99))
-		said = said[from:min(from+100, n)]
+	claimed := q.Number("claimed")
+	if n.startable == 0 && !(claimed > q.Now && claimed <= n.planned) {
+		q.Wake(1)
 	}
-	for _, c := range said {
-		runs := false
-		if q.has(TrimStopped) && q.is(q.stopping, "zset") {
-			runs = slices.ContainsFunc(q.all(q.stopping), func(r ranked) bool { return strings.HasPrefix(r.name, nameOf(c.name)+":") })
+	q.Wake(n.startable)
+}
+
+// Wake wakes idle workers, the longest idle first, until so many have heard it.
+func (q *Queue) Wake(count int) {
+	for range 64 {
+		if count <= 0 || len(q.Idle) == 0 {
+			return
 		}
-		if !runs {
-			q.remove(q.canceled, c.name)
-			q.expire(q.cancel+c.name, 60_000)
+		worker := q.Idle[0].Name
+		q.Idle.Remove(worker)
+		if q.Hears != nil && q.Hears(worker) {
+			count--
 		}
 	}
-	if low == inf {
-		q.del(q.canceled)
-		q.del(q.stopping)
+}
+
+// Lines lists what the queue and its failed queue hold, as text.
+func (q *Queue) Lines() (lines []string) {
+	add := func(kind string, v any) {
+		if text := fmt.Sprint(v); text != "[]" {
+			lines = append(lines, kind+" "+text)
+		}
 	}
-}
-
-// integer parses a number.
-func integer(s string) (int64, bool) {
-	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
-	return int64(f), err == nil
-}
-
-// number parses a count or a time; it returns 0 for anything else.
-func number(s string) int64 {
-	f, err := strconv.ParseFloat(strings.TrimSpace(s), 64)
-	if err != nil || f < 0 || f > never || f != math.Floor(f) {
-		return 0
+	for kind, v := range q.Kinds() {
+		switch v := v.(type) {
+		case *List:
+			add(kind, *v)
+		case *Set:
+			add(kind, *v)
+		case *Hash:
+			add(kind, slices.DeleteFunc(slices.Clone(*v), func(f Entry[string]) bool {
+				return kind == "state" && f.Value == "0" || strings.HasPrefix(f.Name, "last:")
+			}))
+		}
 	}
-	return int64(f)
-}
-
-// digests holds the digests that tasks have instead of their payloads'.
-type digests struct {
-	names map[string]string // of the current task
-}
-
-// digest returns the digest of a payload.
-func (d *digests) digest(payload string) string {
-	if name, ok := d.names[payload]; ok {
-		return name
+	add("process", q.Process)
+	add("working", q.Working)
+	add("canceled", q.Canceled)
+	slices.Sort(lines)
+	if q.Failed != nil {
+		for _, l := range q.Failed.Lines() {
+			lines = append(lines, "failed."+l)
+		}
 	}
-	return digest(payload)
+	return lines
 }
 
-// forget is called before the next task.
-func (d *digests) forget() { d.names = nil }
-
-var hexDigest = regexp.MustCompile(`^[0-9a-f]{40}$`)
-
-// name stores the digest of a payload, if it is one.
-func (d *digests) name(payload, as string) {
-	if _, ok := d.names[payload]; ok || !hexDigest.MatchString(as) {
-		return
+// Append appends what the queue and its failed queue hold to b. Queues that hold the same append the same.
+func (q *Queue) Append(b []byte) []byte {
+	b = appendAll(b, q.Queues, func(b []byte, item string) []byte { return append(b, item...) })
+	for _, h := range []Hash{q.Tasks, q.Next, q.Runs, q.Process, q.Rounds, q.State, q.Crashes, q.Canceled, q.Recurrence} {
+		b = appendAll(b, h, func(b []byte, e Entry[string]) []byte { return append(append(append(b, e.Name...), '='), e.Value...) })
 	}
-	if d.names == nil {
-		d.names = map[string]string{}
+	for _, s := range []Set{q.Ready, q.Schedule, q.Risky, q.Aside, q.Copies, q.Workers, q.Suspects, q.Leaving, q.Idle, q.Recurring} {
+		b = appendAll(b, s, appendMember)
 	}
-	d.names[payload] = as
+	for _, e := range q.Working {
+		b = appendAll(append(b, e.Name...), e.Value, appendMember)
+	}
+	if q.Failed != nil {
+		b = q.Failed.Append(append(b, '!'))
+	}
+	return b
 }
 
-func digest(payload string) string {
-	sum := sha1.Sum([]byte(payload))
-	return hex.EncodeToString(sum[:])
+func appendAll[T any](b []byte, all []T, one func(b []byte, v T) []byte) []byte {
+	for _, v := range all {
+		b = append(one(b, v), ',')
+	}
+	return append(b, ';')
 }
 
-// hasName reports whether an entry is a user's key, or a unique task's.
-func hasName(entry string) bool { return isKey(entry) || strings.HasPrefix(entry, "u:") }
-
-// isKey reports whether an entry is a user's key.
-func isKey(entry string) bool { return strings.HasPrefix(entry, "k:") }
+func appendMember(b []byte, m Member) []byte {
+	return strconv.AppendInt(append(append(b, m.Name...), '='), m.Score, 10)
+}

@@ -2,162 +2,251 @@ package spec
 
 import (
 	"fmt"
-	"slices"
+	"strings"
 )
 
-// details are the optional parts of the reply about a started task.
-type details struct {
-	due           int64
-	card, failure string
-	value         string // the field in entries of an added task
+// A Start is a request for tasks.
+type Start struct {
+	Worker              string
+	Round, Stamp, Lease int64
+	Wanted, Ahead       int
+	Idle, Solo          bool
+	MaxCrashes          int64
 }
 
-// tell adds a started task to the reply.
-func (r *round) tell(payload string, token int64, entry string, retries, crashes int64, a details) {
-	var more any = a.value
-	byKey := entry != "" && r.names[payload] == digest(entry)
-	if (entry != "" || crashes > 0) && a.value == "" {
-		var failure any = ""
-		if entry != "" && r.failed == nil {
-			failure = append([]any{entry, payload}, r.failureOf(r.entry+entry)...)
-		}
-		more = []any{entry, retries, crashes, failure, a.due, a.card, a.failure, int64(bit(byKey))}
-	}
-	if r.most > 0 && crashes >= r.most && len(payload) > 1<<20 {
-		payload = ""
-	}
-	r.started = append(r.started, payload, token, more)
+// Words returns the call in the words of a scenario.
+func (r Start) Words() string {
+	n := map[bool]int{true: 1}
+	return fmt.Sprintf("start worker=%s round=%d stamp=%d lease=%d wanted=%d ahead=%d idle=%d solo=%d max-crashes=%d", r.Worker, r.Round,
+		r.Stamp, r.Lease, r.Wanted, r.Ahead, n[r.Idle], n[r.Solo], r.MaxCrashes)
 }
 
-// failureOf returns what an entry of a failed queue stores about its failure.
-func (s *Store) failureOf(key string) (fields []any) {
-	for _, f := range []struct{ name, none string }{
-		{"kind", ""}, {"reason", ""}, {"tries", "0"}, {"deaths", "0"}, {"worker", ""}, {"at", "0"}, {"from", ""}, {"planned", "0"},
-	} {
-		v, ok := s.field(key, f.name)
-		if !ok {
-			v = f.none
-		}
-		fields = append(fields, v)
-	}
-	return fields
+// A Task is one that a worker has started.
+type Task struct {
+	ID, Name, Record string // a raw one has no name, and its record is the payload
+	Token            int64
+	Retries, Crashes int64
+	Error            string
+	Over             bool // it has ended since
 }
 
-// risky reports whether to leave a task to other workers: it's one crash away from failing, and
-// this round may start only one such task.
-func (r *round) risky(crashes int64) bool {
-	if crashes < max(r.most-1, 1) || crashes >= r.most {
-		return false
-	}
-	if r.solo {
-		r.solo = false
-		return false
-	}
-	r.skipped++
-	return true
+// A Started is the answer to a start.
+type Started struct {
+	First        int64
+	Tasks        []Task
+	Last, Before int64
+	More         int
+	Due, Now     int64
 }
 
-// goesOn reports whether the next id may be used.
-func (r *round) goesOn() bool { return r.first < r.final }
-
-// begin gives a token to a task that was taken from where it waited.
-func (r *round) begin(payload, entry string, retries, crashes int64, a details) {
-	if crashes > 0 {
-		r.final = min(r.final, len(r.ids)-r.ahead)
+// Start takes tasks.
+func (q *Queue) Start(r Start) (Started, error) {
+	last, is := q.Rounds.Get(r.Worker)
+	if !is {
+		return Started{}, ErrEvicted
 	}
-	r.token++
-	r.add(r.working, r.ids[r.first], r.token)
-	r.first++
-	r.tell(payload, r.token, entry, retries, crashes, a)
+	q.renew(r.Worker, r.Lease)
+	a := Started{First: q.Number("token") + 1, Before: number(last), Due: -1, Now: q.Now}
+	if r.Round <= a.Before {
+		q.repeat(r, &a)
+		return a, nil
+	}
+	q.Idle.Remove(r.Worker)
+	q.Rounds.Put(r.Worker, text(r.Round))
+	s := starting{Queue: q, r: r, a: &a, most: min(r.Wanted, most)}
+	starts, idlers := !q.paused() && !q.returning(), len(q.Idle)
+	if starts {
+		s.all(idlers)
+	}
+	a.Last = q.Number("token")
+	a.More = len(q.Queues) + len(q.Ready)
+	if q.paused() {
+		a.More = InPause
+	} else if q.returning() {
+		a.More = InReturn
+	}
+	idle := r.Idle && len(a.Tasks) < r.Wanted-r.Ahead && a.More <= 0
+	if idle {
+		q.Idle.Put(r.Worker, q.Now)
+	}
+	if starts {
+		s.tellOthers(idle, idlers)
+	}
+	return a, nil
 }
 
-// fromEntries starts due entries of the schedule. Entries left to other workers stay.
-func (r *round) fromEntries() {
-	if !r.scheduled {
-		return
-	}
-	for _, e := range slices.Clone(r.all(r.schedule)) {
-		if !r.goesOn() || e.score > float64(r.now) {
-			return
-		}
-		r.startEntry(e.name, int64(e.score))
-	}
-}
-
-// startEntry starts the task of an entry if it may start.
-func (r *round) startEntry(entry string, due int64) {
-	key := r.entry + entry
-	var payload, card, failed string
-	var waits bool
-	var retries, crashes int64
-	if r.is(key, "hash") {
-		payload, waits = r.field(key, "payload")
-		retries, crashes = r.count(key, "retries"), r.count(key, "crashes")
-		card, failed = r.word(key, "card"), r.word(key, "error")
-	} else {
-		r.trouble = string(wrongType)
-	}
-	r.forget()
-	if waits {
-		r.named(&r.lane, entry, payload)
-	}
-	if waits && !isKey(entry) {
-		crashes = r.crashes(payload)
-	}
-	switch {
-	case !waits:
-		r.remove(r.schedule, entry) // Redis has lost the entry
-	case crashes > 0 && r.first >= len(r.ids)-r.ahead:
-		r.final = r.first // it isn't prefetched either
-	case r.risky(crashes):
-	default:
-		r.beginEntry(payload, entry, retries, crashes, details{due: due, card: card, failure: failed})
-	}
-}
-
-// beginEntry starts the task of an entry.
-func (r *round) beginEntry(payload, entry string, retries, crashes int64, a details) {
-	id := r.ids[r.first]
-	r.queue.started(entry, id, payload, r.worker, retries, crashes, a.card)
-	r.begin(payload, entry, retries, crashes, a)
-}
-
-// fromList starts the tasks on the list.
-func (r *round) fromList() {
-	simple := !r.counting // only the payloads matter
-	for r.goesOn() {
-		id := r.ids[r.first]
-		if !r.is(r.waiting, "list") || r.length(r.waiting) > 0 && !r.is(r.process+id, "list") {
-			r.trouble = string(wrongType)
-			return
-		}
-		payload, ok := r.popFront(r.waiting)
-		if !ok {
-			r.empty = true
-			return
-		}
-		r.push(r.process+id, payload)
-		if simple {
-			r.token++
-			r.add(r.working, id, r.token)
-			r.first++
-			r.plain = append(r.plain, payload)
+// repeat answers what a round started and still runs. If it has claimed a time, its worker doesn't know.
+func (q *Queue) repeat(r Start, a *Started) {
+	a.First, a.Last = 0, q.Number("token")
+	q.State.Delete("claimed")
+	for _, m := range q.working(r.Worker) {
+		rest, is := strings.CutPrefix(m.Name, fmt.Sprintf("%s.%d.", r.Worker, r.Round))
+		if !is {
 			continue
 		}
-		r.forget()
-		crashes := r.crashes(payload)
-		switch {
-		case crashes == 0:
-			r.begin(payload, "", 0, 0, details{})
-		case r.risky(crashes):
-			r.moved++
-			entry := fmt.Sprintf("r:%s.%03d", id, r.moved)
-			r.del(r.process + id)
-			r.await(&r.lane, entry, payload, r.now, 0, 0, "")
-			r.set(r.lane.entry+entry, "digest", r.digest(payload))
-			r.plan(&r.lane, entry, r.now)
-		default:
-			r.begin(payload, "", 0, crashes, details{})
+		n := int(number(strings.TrimSuffix(rest[strings.LastIndex(rest, ".")+1:], "n")))
+		for len(a.Tasks) < n {
+			a.Tasks = append(a.Tasks, Task{Over: true})
 		}
+		a.First = max(m.Score, -m.Score) - int64(n) + 1
+		if item, is := q.Process.Get(m.Name); is {
+			a.Tasks[n-1] = q.describe(m.Name, item, max(m.Score, -m.Score))
+		}
+	}
+}
+
+// describe says what a worker gets to know of a task.
+func (q *Queue) describe(attempt, item string, token int64) Task {
+	if !isNamed(attempt) {
+		return Task{ID: attempt, Record: item, Token: token, Crashes: q.crashes(Digest(item))}
+	}
+	r := q.run(item)
+	if isRaw(item) {
+		r.Crashes = q.crashes(digestIn(item))
+	}
+	record, _ := q.Tasks.Get(item)
+	return Task{attempt, item, record, token, r.Retries, r.Crashes, r.Error, false}
+}
+
+// A starting is a start in progress.
+type starting struct {
+	*Queue
+	r      Start
+	a      *Started
+	most   int
+	solo   bool // whether a risky one may start
+	parked int  // how many became risky
+	took   bool // a risky one
+}
+
+// all starts what may start.
+func (s *starting) all(idlers int) {
+	s.solo = s.r.Solo
+	s.moveDue()
+	returned := func() bool { return len(s.Ready) > 0 && s.Ready[0].Score < 0 }
+	if len(s.Risky) > 0 || returned() || len(s.Crashes) > 0 || idlers > 0 {
+		s.most = min(s.most, s.r.Wanted-s.r.Ahead)
+	}
+	if s.solo && len(s.Risky) > 0 && s.room() {
+		m := s.Risky[0]
+		s.Risky.Remove(m.Name)
+		s.named(m, true)
+		s.solo, s.took = false, true
+	}
+	for returned() && s.room() {
+		s.ready()
+	}
+	for turn := s.Number("token")%2 == 0; s.room() && len(s.Ready)+len(s.Queues) > 0; turn = !turn {
+		if turn && len(s.Ready) > 0 {
+			s.ready()
+		} else if !turn && len(s.Queues) > 0 {
+			s.raw()
+		}
+	}
+}
+
+func (s *starting) room() bool { return len(s.a.Tasks) < s.most }
+
+// moveDue moves those whose time has come to the end of ready. An occurrence that nobody asserts and that hasn't started
+// before is deleted.
+func (s *starting) moveDue() {
+	for _, m := range s.Schedule.UpTo(s.Now) {
+		place := s.nextPlace()
+		s.Schedule.Remove(m.Name)
+		until, is := s.Recurring.Score(m.Name)
+		if is && until < s.Now && s.record(m.Name).occurrence() > s.passed(m.Name) {
+			s.Tasks.Delete(m.Name)
+			s.Runs.Delete(m.Name)
+		} else {
+			s.Ready.Put(m.Name, place)
+		}
+	}
+}
+
+func (s *starting) ready() {
+	m := s.Ready[0]
+	s.Ready.Remove(m.Name)
+	s.named(m, false)
+}
+
+func (s *starting) isRisky(crashes int64) bool {
+	return s.r.MaxCrashes > 0 && crashes >= 1 && crashes >= s.r.MaxCrashes-1
+}
+
+// begin starts an attempt.
+func (s *starting) begin(item, suffix string) {
+	id := fmt.Sprintf("%s.%d.%d.%d%s", s.r.Worker, s.r.Round, s.r.Stamp, len(s.a.Tasks)+1, suffix)
+	token := s.add("token", 1)
+	s.Process.Put(id, item)
+	s.hold(s.r.Worker, id, token)
+	if suffix == "n" {
+		r := s.run(item)
+		r.Attempt = id
+		s.setRun(item, r)
+		s.notePassed(item, s.record(item).occurrence())
+	}
+	s.a.Tasks = append(s.a.Tasks, s.describe(id, item, token))
+}
+
+// named starts a named task. One that is risky uses up solo, or moves to risky.
+func (s *starting) named(m Member, fromRisky bool) {
+	if !s.waiting(m.Name) {
+		return // another program's mistake
+	}
+	crashes := s.run(m.Name).Crashes
+	if isRaw(m.Name) {
+		crashes = s.crashes(digestIn(m.Name))
+	}
+	if s.isRisky(crashes) && !fromRisky {
+		if !s.solo {
+			s.Risky.Put(m.Name, m.Score)
+			s.parked++
+			return
+		}
+		s.solo = false
+	}
+	s.begin(m.Name, "n")
+}
+
+// raw starts the task at the front of the list. One that is risky uses up solo, or moves to risky under a name.
+func (s *starting) raw() {
+	payload := s.Queues[len(s.Queues)-1]
+	s.Queues = s.Queues[:len(s.Queues)-1]
+	s.add("taken", 1)
+	if s.isRisky(s.crashes(Digest(payload))) {
+		if !s.solo {
+			place := s.nextPlace()
+			s.Risky.Put(s.outside(payload, place), place)
+			s.parked++
+			return
+		}
+		s.solo = false
+	}
+	s.begin(payload, "")
+}
+
+// outside gives a raw task a name, and returns it.
+func (q *Queue) outside(payload string, place int64) string {
+	name := fmt.Sprintf("r:%s:%d", Digest(payload), place)
+	q.Tasks.Put(name, Record{Payload: payload}.String())
+	q.Copies.Put(name, 0)
+	return name
+}
+
+// tellOthers wakes an idle worker if more can start, and has the next time claimed. What is in risky counts only if
+// this call has moved a task there, or taken one.
+func (s *starting) tellOthers(idle bool, idlers int) {
+	if idlers > 0 && (s.a.More > 0 || (s.parked > 0 || s.took) && len(s.Risky) > 0) {
+		s.Wake(1)
+	}
+	claimed := s.Number("claimed")
+	if len(s.Schedule) == 0 || claimed > s.Now && claimed <= s.Schedule[0].Score {
+		return
+	}
+	if idle {
+		s.set("claimed", s.Schedule[0].Score)
+		s.a.Due = max(s.Schedule[0].Score-s.Now, 0) * 1000
+	} else if idlers > 0 {
+		s.Wake(1)
 	}
 }

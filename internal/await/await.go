@@ -1,7 +1,7 @@
 // Package await waits until tasks have ended, for any number of callers at a time.
 //
-// A watch is one entry that callers wait for. It subscribes to its own channel, on the peer's only
-// connection for messages. Messages are hints; the record in Redis is authoritative. A watch is
+// A watch is one name that callers wait for. It subscribes to its own channel, on the peer's only
+// connection for messages. Messages are hints; what Redis has is authoritative. A watch is
 // read when a message comes, after each subscription or resubscription, and once in a while in case
 // a message was lost. For each queue, one goroutine reads its watches, a page at a time, so that a
 // thousand tasks that end together take only a few calls.
@@ -43,9 +43,10 @@ const (
 // patience is how long a new watch waits for its subscription before it's read.
 const patience = 200 * time.Millisecond
 
+// A Config is what a Hub needs from its peer.
 type Config struct {
-	Listen  func(q store.Keys, entry string, by store.EndListener) (stop func(), err error)
-	Ask     func(ctx context.Context, q store.Keys, entries []string) ([]store.End, error)
+	Listen  func(q store.Keys, name string, by store.EndListener) (stop func(), err error)
+	Ask     func(ctx context.Context, q store.Keys, names []string) ([]store.Fate, error)
 	Timeout time.Duration // how long a caller tries to reach Redis before its first answer
 }
 
@@ -57,6 +58,7 @@ type Hub struct {
 	queues map[store.Keys]*queue // with watches; protected by mu
 }
 
+// New returns a Hub. It does no I/O.
 func New(c Config) *Hub { return &Hub{Config: c, queues: map[store.Keys]*queue{}} }
 
 // A queue has watches. The lock of its Hub protects it.
@@ -68,9 +70,9 @@ type queue struct {
 	some    chan struct{} // holds a value when the first watch has changed
 }
 
-// A watch is an entry that callers wait for.
+// A watch is a name that callers wait for.
 type watch struct {
-	entry   string
+	name    string
 	callers map[*caller]bool
 	stop    func()    // ends the subscription
 	heard   bool      // messages arrive
@@ -79,46 +81,47 @@ type watch struct {
 	place   int       // its index in next
 }
 
-// Wait waits until an entry's task has ended, and returns its record, or nil if the task is gone
-// without one. If no task waits or runs there, it returns the last record, or ErrNoResult.
-func (h *Hub) Wait(ctx context.Context, q store.Keys, entry string) (*store.Record, error) {
+// Wait blocks until the task under a name has ended, and returns how. It returns nil if the task was
+// deleted, or Redis has lost it. If no task waits or runs under the name, it returns how the last one
+// ended. It fails with ErrNoResult, when ctx ends, and with store.ErrClosed.
+func (h *Hub) Wait(ctx context.Context, q store.Keys, name string) (*store.Ended, error) {
 	c := &caller{began: time.Now(), done: make(chan verdict, 1)}
-	w, err := h.add(q, entry, c)
+	w, err := h.add(q, name, c)
 	if err != nil {
 		return nil, err
 	}
 	defer h.remove(q, w, c)
 	select {
 	case v := <-c.done:
-		return v.record, v.err
+		return v.ended, v.err
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
 }
 
-// add makes a caller wait for an entry.
-func (h *Hub) add(keys store.Keys, entry string, c *caller) (w *watch, err error) {
+// add makes a caller wait for a name.
+func (h *Hub) add(keys store.Keys, name string, c *caller) (w *watch, err error) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	q := h.queues[keys]
 	if q == nil {
 		q = &queue{hub: h, keys: keys, watches: map[string]*watch{}, some: make(chan struct{}, 1)}
 	}
-	if w = q.watches[entry]; w != nil {
+	if w = q.watches[name]; w != nil {
 		w.callers[c] = true
 		if w.heard || w.read { // otherwise it's read soon
 			q.lookLocked(w, 0)
 		}
 		return w, nil
 	}
-	w = &watch{entry: entry, callers: map[*caller]bool{c: true}, at: c.began.Add(patience)}
-	w.stop, err = h.Listen(keys, entry, store.EndListener{
+	w = &watch{name: name, callers: map[*caller]bool{c: true}, at: c.began.Add(patience)}
+	w.stop, err = h.Listen(keys, name, store.EndListener{
 		Look: func() { h.look(q, w, 0) }, Heard: func(arrives bool) { h.heard(q, w, arrives) }, Closed: func() { h.closed(w) },
 	})
 	if err != nil {
 		return nil, err
 	}
-	q.watches[entry] = w
+	q.watches[name] = w
 	heap.Push(&q.next, w)
 	if h.queues[keys] == nil {
 		h.queues[keys] = q
@@ -138,7 +141,7 @@ func (h *Hub) remove(keys store.Keys, w *watch, c *caller) {
 	}
 	w.stop()
 	q := h.queues[keys]
-	delete(q.watches, w.entry)
+	delete(q.watches, w.name)
 	heap.Remove(&q.next, w.place)
 	if len(q.watches) == 0 {
 		delete(h.queues, keys)
@@ -155,7 +158,7 @@ func (h *Hub) look(q *queue, w *watch, after time.Duration) {
 
 func (q *queue) lookLocked(w *watch, after time.Duration) {
 	at := time.Now().Add(after)
-	if q.watches[w.entry] != w || !at.Before(w.at) {
+	if q.watches[w.name] != w || !at.Before(w.at) {
 		return
 	}
 	w.at = at
@@ -180,7 +183,7 @@ func (h *Hub) heard(q *queue, w *watch, arrives bool) {
 	}
 }
 
-// closed ends the waits for an entry.
+// closed ends the waits for a name.
 func (h *Hub) closed(w *watch) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -261,14 +264,14 @@ func (w *watch) pace() time.Duration {
 // read reads a page of watches and passes the answers to their callers. It returns how long to
 // pause, since Redis may be down.
 func (q *queue) read(page []inquiry, retry *store.Backoff) time.Duration {
-	entries := make([]string, len(page))
+	names := make([]string, len(page))
 	for i, a := range page {
-		entries[i] = a.watch.entry
+		names[i] = a.watch.name
 	}
 	ctx, cancel := context.WithTimeout(context.Background(), q.hub.Timeout)
 	defer cancel()
 	sent := time.Now()
-	ends, err := q.hub.Ask(ctx, q.keys, entries)
+	ends, err := q.hub.Ask(ctx, q.keys, names)
 	now := time.Now()
 	for i, a := range page {
 		switch {

@@ -18,52 +18,52 @@ import (
 // A world simulates Redis and its messages for a Hub.
 type world struct {
 	mu        sync.Mutex
-	ends      map[string]store.End
+	ends      map[string]store.Fate
 	err       error
-	asked     int // number of entries read
+	asked     int // number of names read
 	calls     int
 	listeners map[string]store.EndListener
 	mute      bool // no messages arrive
 }
 
 func newWorld(timeout time.Duration) (*world, *Hub) {
-	w := &world{ends: map[string]store.End{}, listeners: map[string]store.EndListener{}}
+	w := &world{ends: map[string]store.Fate{}, listeners: map[string]store.EndListener{}}
 	return w, New(Config{Listen: w.listen, Ask: w.ask, Timeout: timeout})
 }
 
-func (w *world) listen(_ store.Keys, entry string, by store.EndListener) (func(), error) {
+func (w *world) listen(_ store.Keys, name string, by store.EndListener) (func(), error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.listeners[entry] = by
+	w.listeners[name] = by
 	if !w.mute {
 		go func() { by.Heard(true); by.Look() }()
 	}
-	return func() { w.mu.Lock(); defer w.mu.Unlock(); delete(w.listeners, entry) }, nil
+	return func() { w.mu.Lock(); defer w.mu.Unlock(); delete(w.listeners, name) }, nil
 }
 
-func (w *world) ask(_ context.Context, _ store.Keys, entries []string) (all []store.End, err error) {
+func (w *world) ask(_ context.Context, _ store.Keys, names []string) (all []store.Fate, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
-	w.asked += len(entries)
+	w.asked += len(names)
 	if w.err != nil {
 		return nil, w.err
 	}
-	for _, e := range entries {
+	for _, e := range names {
 		end, known := w.ends[e]
 		if !known {
-			end = store.End{Waits: -1, Runs: -1}
+			end = store.Fate{Waits: -1, Runs: -1}
 		}
 		all = append(all, end)
 	}
 	return all, nil
 }
 
-// set puts an entry into a state, and sends a message if tells is set.
-func (w *world) set(entry string, e store.End, tells bool) {
+// set puts an name into a state, and sends a message if tells is set.
+func (w *world) set(name string, e store.Fate, tells bool) {
 	w.mu.Lock()
-	w.ends[entry] = e
-	by, there := w.listeners[entry]
+	w.ends[name] = e
+	by, there := w.listeners[name]
 	w.mu.Unlock()
 	if tells && there {
 		by.Look()
@@ -76,19 +76,19 @@ func (w *world) fail(err error) {
 	w.err = err
 }
 
-func waits(keep time.Duration) store.End { return store.End{Waits: keep, Runs: -1} }
+func waits(keep time.Duration) store.Fate { return store.Fate{Waits: keep, Runs: -1} }
 
-func ended(at int64) store.End {
-	return store.End{Record: &store.Record{End: store.EndFinished, At: at}, Waits: -1, Runs: -1}
+func ended(at int64) store.Fate {
+	return store.Fate{Ended: &store.Ended{End: store.EndFinished, At: at}, Waits: -1, Runs: -1}
 }
 
-var gone = store.End{Waits: -1, Runs: -1}
+var gone = store.Fate{Waits: -1, Runs: -1}
 
 // waiting calls Wait in the background, and returns a function that returns its result.
-func waiting(ctx context.Context, h *Hub, entry string) func() string {
+func waiting(ctx context.Context, h *Hub, name string) func() string {
 	said := make(chan string, 1)
 	go func() {
-		r, err := h.Wait(ctx, store.Keys{}, entry)
+		r, err := h.Wait(ctx, store.Keys{}, name)
 		switch {
 		case err != nil:
 			said <- err.Error()
@@ -112,11 +112,11 @@ func waiting(ctx context.Context, h *Hub, entry string) func() string {
 // Each row has Redis's successive answers, with or without a message, and the result of the call.
 func TestWait(t *testing.T) {
 	t.Parallel()
-	both := store.End{Record: &store.Record{End: store.EndFailed, At: 1}, Waits: time.Minute, Runs: -1}
+	both := store.Fate{Ended: &store.Ended{End: store.EndFailed, At: 1}, Waits: time.Minute, Runs: -1}
 	for name, row := range map[string]struct {
-		first  store.End
+		first  store.Fate
 		want   string
-		then   store.End
+		then   store.Fate
 		tells  bool
 		within time.Duration
 		next   string
@@ -127,11 +127,11 @@ func TestWait(t *testing.T) {
 		"ends, with a message":         {first: waits(time.Minute), want: "waits", then: ended(1), tells: true, next: "finished 1"},
 		"ends, and the message's lost": {first: waits(time.Minute), want: "waits", then: ended(1), within: 2 * slowly, next: "finished 1"},
 		"a short one":                  {first: waits(time.Second), want: "waits", then: ended(1), within: time.Second / 2, next: "finished 1"},
-		"runs":                         {first: store.End{Waits: -1, Runs: time.Minute}, want: "waits", then: ended(1), tells: true, next: "finished 1"},
-		"put while another runs": {first: store.End{Waits: 0, Runs: time.Minute}, want: "waits",
-			then: store.End{Record: ended(1).Record, Waits: 0, Runs: -1}, tells: true, next: "finished 1"},
+		"runs":                         {first: store.Fate{Waits: -1, Runs: time.Minute}, want: "waits", then: ended(1), tells: true, next: "finished 1"},
+		"put while another runs": {first: store.Fate{Waits: 0, Runs: time.Minute}, want: "waits",
+			then: store.Fate{Ended: ended(1).Ended, Waits: 0, Runs: -1}, tells: true, next: "finished 1"},
 		"deleted":                 {first: waits(time.Minute), want: "waits", then: gone, tells: true, next: "deleted"},
-		"replaced":                {first: waits(time.Minute), want: "waits", then: store.End{Record: &store.Record{End: store.EndReplaced, At: 1}, Waits: 0, Runs: -1}, tells: true, next: "replaced 1"},
+		"replaced":                {first: waits(time.Minute), want: "waits", then: store.Fate{Ended: &store.Ended{End: store.EndReplaced, At: 1}, Waits: 0, Runs: -1}, tells: true, next: "replaced 1"},
 		"replaced by one without": {first: waits(time.Minute), want: "waits", then: waits(0), tells: true, next: errNotKept.Error()},
 		"another after one":       {first: both, want: "waits", then: ended(2), tells: true, next: "finished 2"},
 		"deleted after one":       {first: both, want: "waits", then: ended(1), tells: true, next: "deleted"},
@@ -247,9 +247,9 @@ func TestManyWaits(t *testing.T) {
 			w.mute = mute
 			var all []func() string
 			for i := range calls {
-				entry := fmt.Sprint("k:", i)
-				w.set(entry, waits(time.Hour), false)
-				all = append(all, waiting(ctx, h, entry))
+				name := fmt.Sprint("k:", i)
+				w.set(name, waits(time.Hour), false)
+				all = append(all, waiting(ctx, h, name))
 			}
 			synctest.Wait()
 			time.Sleep(time.Minute)

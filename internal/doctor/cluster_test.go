@@ -68,12 +68,12 @@ func TestClusterMissedKeys(t *testing.T) {
 	c := redistest.StartCluster(t, 2, 0)
 	servers, err := store.Open(c.URL(), store.Access{})
 	is.NoErr(err)
-	lines := store.NewLines(servers, store.Lanes, logs.New(slog.New(slog.DiscardHandler)), 5*time.Second, time.Second)
+	lines := store.NewLines(servers, logs.New(slog.New(slog.DiscardHandler)), 5*time.Second, time.Second)
 	t.Cleanup(lines.Close)
 	space := store.SpaceAt(servers, "p")
 	conn := c.Dial(t)
 	for _, q := range []store.Keys{space.Queue("a"), space.Queue("a").Failed()} {
-		redistest.Do(t, conn, "SET", q.Paused(), 1)
+		redistest.Do(t, conn, "HSET", keyOf(q, "state"), "paused", "1:me")
 		redistest.Do(t, conn, "LPUSH", q.Waiting(), "x")
 	}
 	redistest.Do(t, conn, "SADD", space.Registry(), "a", "unused")

@@ -45,19 +45,16 @@ type checkup struct {
 
 // An exam is the check of one queue.
 type exam struct {
-	name      string
-	id        string // the name, or a different one for its failed queue
-	keys      store.Keys
-	node      string          // where it was found
-	lost      bool            // it can't be examined
-	now       int64           // ms, by that server's clock, when its check began
-	processes map[string]bool // attempts with a list, until their holder is found
-	holders   map[string]bool // workers that may hold something
-	retries   int             // tasks that wait for a retry
-	failed    int             // tasks, if it's a failed queue
-	recent    int             // of them, those that failed recently
-	runs      runs            // the held attempts
-	members   []string
+	name    string
+	id      string // the name, or a different one for its failed queue
+	keys    store.Keys
+	node    string          // where it was found
+	lost    bool            // it can't be examined
+	lists   map[string]bool // attempts with a list, until their holder is found
+	holders map[string]bool // workers that hold something
+	vitals  vitals
+	members []string
+	returns bool // something must be returned
 }
 
 // Examine walks through the keyspace and reports problems. With Repair it also repairs what it can
@@ -134,7 +131,6 @@ func (c *checkup) through(n store.Node) error {
 		if err != nil {
 			return err
 		}
-		some := map[store.Keys]map[store.What][]string{}
 		for _, f := range page {
 			switch {
 			case !f.Ours:
@@ -142,7 +138,7 @@ func (c *checkup) through(n store.Node) error {
 					Text: "worqr uses no key with this name. Find out which program wrote it, and give that program another prefix."})
 				continue
 			case f.Is == string(f.Key.Type):
-				c.note(f.Key, some)
+				c.note(f.Key)
 			default:
 				c.foreign(f.Key, f.Is)
 			}
@@ -151,52 +147,25 @@ func (c *checkup) through(n store.Node) error {
 				c.exam(f.Key).node = n.Name
 			}
 		}
-		for q, of := range some {
-			e := c.exams[q]
-			for what, names := range of {
-				if e.lost {
-					continue
-				}
-				if err := c.passOver(e, c.judge(e, what, "", names)); err != nil {
-					return err
-				}
-			}
-		}
 	}
 	return nil
 }
 
-func (c *checkup) note(k store.Key, some map[store.Keys]map[store.What][]string) {
-	if k.Queue == nil {
-		if k.Kind == "worker" {
-			c.present[k.Part] = true
-		}
-		return
+func (c *checkup) note(k store.Key) {
+	switch {
+	case k.Queue == nil && k.Kind == "worker":
+		c.present[k.Part] = true
+	case k.Kind == "process":
+		c.exam(k).lists[k.Part] = true
+	case k.Kind == "working":
+		c.exam(k).holders[k.Part] = true
 	}
-	e := c.exam(k)
-	if some[*k.Queue] == nil {
-		some[*k.Queue] = map[store.What][]string{}
-	}
-	switch k.Kind {
-	case "process":
-		e.processes[k.Part] = true
-	case "working":
-		e.holders[k.Part] = true
-	}
-	if what, judged := judgedByName[k.Kind]; judged {
-		some[*k.Queue][what] = append(some[*k.Queue][what], k.Part)
-	}
-}
-
-// judgedByName lists the kinds of keys that are checked one by one, as they are found.
-var judgedByName = map[string]store.What{
-	"keyed": store.CheckEntries, "recurrence": store.CheckRecurring,
 }
 
 func (c *checkup) exam(k store.Key) *exam {
 	e := c.exams[*k.Queue]
 	if e == nil {
-		e = &exam{name: k.Name, id: k.Name, keys: *k.Queue, processes: map[string]bool{}, holders: map[string]bool{}}
+		e = &exam{name: k.Name, id: k.Name, keys: *k.Queue, lists: map[string]bool{}, holders: map[string]bool{}}
 		if k.Queue.IsFailed() {
 			e.id += " (failed)"
 		}
@@ -211,19 +180,14 @@ func (c *checkup) foreign(k store.Key, is string) {
 		Text: fmt.Sprintf("This key is a %s but must be a %s. Move or delete it; worqr doesn't touch it. The rest of the queue was checked.", words.Shown(is), k.Type)}
 	switch {
 	case k.Queue != nil:
-		head, tail := k.Queue.Around()
-		f.Queue, f.Key = c.exam(k).id, head+k.Kind+tail
+		f.Queue, f.Key = c.exam(k).id, keyOf(*k.Queue, k.Kind)
 		if k.Part != "" {
 			f.Key += ":" + veil(k.Kind, k.Part)
 		}
 	case k.Kind == "worker":
 		f.Key = words.Clip(c.Space.Worker(k.Part))
-	case k.Kind == "registry":
-		f.Key = c.Space.Registry()
-	case k.Kind == "protocol":
-		f.Key = c.Space.Protocol()
 	default:
-		f.Key = c.Space.Workers()
+		f.Key = map[string]string{"registry": c.Space.Registry(), "protocol": c.Space.Protocol(), "workers": c.Space.Workers()}[k.Kind]
 	}
 	c.found(f)
 }

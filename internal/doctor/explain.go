@@ -10,9 +10,8 @@ import (
 )
 
 const (
-	mostCopies  = 10      // of each kind that are returned
-	listDepth   = 100_000 // tasks searched from the front of the list
-	failedDepth = 1000    // tasks searched in the failed queue, newest first
+	mostCopies = 10      // of each kind that are returned
+	listDepth  = 100_000 // tasks searched from the front of the list
 )
 
 // A Question is a task to look for, and where.
@@ -21,13 +20,23 @@ type Question struct {
 	Space   store.Space
 	Queue   string
 	Prefix  string // as shown in the explanation
-	Entry   string // to look for; "" to look for the payload
+	Name    string // to look for; "" to look for the payload
 	Payload []byte
 	Beat    time.Duration // between two heartbeats of a peer
 }
 
 // An explanation is an inspect.Explanation under construction.
-type explanation struct{ inspect.Explanation }
+type explanation struct {
+	inspect.Explanation
+	returning bool // tasks are being returned
+}
+
+func sign(negative bool) int64 {
+	if negative {
+		return -1
+	}
+	return 1
+}
 
 // Merge adds the explanation of another task of the queue.
 func Merge(e, other *inspect.Explanation) {
@@ -58,88 +67,113 @@ func (q Question) Explain(ctx context.Context) (*inspect.Explanation, error) {
 func (q Question) keys() store.Keys { return q.Space.Queue(q.Queue) }
 
 func (q Question) once(ctx context.Context) (*explanation, error) {
-	p, err := store.Explain(ctx, q.Runner, q.keys(), q.Entry, q.Payload, mostCopies, listDepth)
+	p, err := store.Explain(ctx, q.Runner, q.keys(), q.Name, q.Payload, mostCopies, listDepth)
 	if err != nil {
 		return nil, err
 	}
-	e := explained(p, q.Entry != "")
+	e := explained(p, q.Name != "")
 	e.Queue, e.Prefix = q.Queue, q.Prefix
-	if q.Entry == "" {
+	if q.Name == "" {
 		err = q.running(ctx, e)
-	}
-	if err != nil {
-		return nil, err
-	}
-	for _, g := range p.Failed {
-		e.Copies = append(e.Copies, hasFailed(&g))
-	}
-	if q.Entry != "" {
-		if err := q.searchFailed(ctx, e); err != nil {
-			return nil, err
-		}
-		r, err := store.RecurringUnder(ctx, q.Runner, q.keys(), q.Entry, p.Now)
-		if err != nil {
-			return nil, err
-		}
-		if r != nil {
-			e.Recurs = new(Recurring(*r))
-		}
+	} else {
+		err = q.recurs(ctx, e, p.Queue.Now)
 	}
 	for i := range e.Copies {
 		c := &e.Copies[i]
-		if q.Entry != "" {
-			c.Key = store.KeyOf(q.Entry)
-		}
-		if c.State == inspect.CopyRunning {
-			h, err := store.ReadHolder(ctx, q.Runner, q.Space, q.keys(), c.WorkerID)
-			if err != nil {
-				return nil, err
-			}
+		if err == nil && c.State == inspect.CopyRunning {
+			var h store.Holder
+			h, err = store.ReadHolder(ctx, q.Runner, q.Space, q.keys(), c.WorkerID)
 			e.held(c, h, q.Beat)
 		}
 	}
-	return e, nil
+	return e, err
 }
 
-// explained describes the waiting tasks and, with a key, the running ones.
-func explained(p *store.Place, byKey bool) *explanation {
-	e := &explanation{inspect.Explanation{At: time.UnixMilli(p.Now), Paused: p.Paused, Workers: p.Workers, IdleWorkers: p.Idle}}
-	if !byKey {
-		e.NotSearched = max(p.Length-listDepth, 0)
+// recurs adds what recurs under the name.
+func (q Question) recurs(ctx context.Context, e *explanation, now int64) error {
+	r, err := store.RecurringUnder(ctx, q.Runner, q.keys(), q.Name, now)
+	if r != nil {
+		e.Recurs = new(Recurring(*r))
 	}
-	for _, before := range p.Before { // added tasks take turns with the list
-		e.Copies = append(e.Copies, e.waits(inspect.TaskCopy{State: inspect.CopyWaiting, Before: p.Ready + before + min(before, p.Added)}))
+	return err
+}
+
+// explained describes the copies, except those of the list that run.
+func explained(p *store.Whereabouts, byName bool) *explanation {
+	q := &p.Queue
+	e := &explanation{Explanation: inspect.Explanation{At: time.UnixMilli(q.Now), Paused: q.Paused != "", Workers: q.Alive, IdleWorkers: q.Idle}, returning: q.Leaving > 0}
+	if !byName {
+		e.NotSearched = max(q.Listed-listDepth, 0)
 	}
-	if l := p.Line; l != nil {
-		before := l.Before
-		if before < 0 {
-			before = p.Added - 1 // at most
-		}
-		e.Copies = append(e.Copies, e.waits(inspect.TaskCopy{State: inspect.CopyWaiting, EnqueuedAt: store.Moment(l.Since), Before: p.Ready + before + min(before, p.Length)}))
+	named := q.Ready - q.Returned + q.Due // they take turns with the list, after those that were returned
+	for _, before := range p.Before {
+		e.Copies = append(e.Copies, e.waits(inspect.TaskCopy{State: inspect.CopyWaiting, Before: q.Returned + before + min(before, named)}))
 	}
-	for _, x := range p.Entries {
-		if x.Due >= 0 {
-			e.Copies = append(e.Copies, e.entry(p.Now, x))
-		}
-		if byKey && x.Process != "" {
-			e.Copies = append(e.Copies, runningCopy(x.Process, x.Worker, x.Token, x.Name))
-		}
+	for i := range p.Names {
+		e.named(q, &p.Names[i])
+	}
+	for _, f := range p.Failed {
+		e.Copies = append(e.Copies, hasFailed(&f))
 	}
 	return e
 }
 
-func runningCopy(attempt, worker string, token int64, entry string) inspect.TaskCopy {
-	return inspect.TaskCopy{State: inspect.CopyRunning, Key: store.KeyOf(entry), EnqueuedAt: store.Moment(store.CardOf(entry, "").Since), AttemptID: attempt, WorkerID: worker, Token: token, StartedAt: store.StartedAt(attempt)}
+// named describes the tasks of a name: the one that runs or waits, and the one behind it.
+func (e *explanation) named(q *store.Queue, a *store.About) {
+	c := inspect.TaskCopy{Key: store.KeyOf(a.Name), EnqueuedAt: store.Moment(a.Record.Enqueued), Retries: a.Retries, Crashes: a.Crashes, Before: a.Before}
+	switch {
+	case a.Attempt != "":
+		running := runningCopy(a.Attempt, store.WorkerOf(a.Attempt), a.Token)
+		running.Key, running.EnqueuedAt = c.Key, c.EnqueuedAt
+		e.Copies = append(e.Copies, running)
+		if a.Behind == nil {
+			return
+		}
+		c = inspect.TaskCopy{State: inspect.CopyBlocked, Key: c.Key, EnqueuedAt: store.Moment(a.Behind.Record.Enqueued),
+			DueAt: store.Moment(a.Behind.At), Reasons: []inspect.Reason{inspect.ReasonBlocked}}
+		if a.Behind.At > q.Now {
+			c.Reasons = append(c.Reasons, inspect.ReasonNotDue)
+		}
+		c = e.halted(c)
+	case a.Record.Occurrence && a.Asserted > 0 && a.Asserted < q.Now && a.At > 0:
+		c.State, c.DueAt, c.Reasons = inspect.CopyScheduled, store.Moment(a.Record.Due), []inspect.Reason{inspect.ReasonWithheld}
+		c = e.halted(c)
+	case a.At > q.Now:
+		c.State, c.DueAt, c.Reasons = inspect.CopyScheduled, store.Moment(a.At), []inspect.Reason{inspect.ReasonNotDue}
+		c = e.halted(c) // it wouldn't start then either
+	case a.IsRisky():
+		c.State, c.DueAt = inspect.CopyWaiting, store.Moment(a.Record.Due)
+		c = e.waits(c)
+		c.Reasons = append(c.Reasons, inspect.ReasonSuspect)
+	default:
+		c.State, c.DueAt = inspect.CopyWaiting, store.Moment(a.Record.Due)
+		if a.At > 0 {
+			c.Before += q.Ready // it goes to their end
+		}
+		if !a.Returned {
+			c.Before += min(c.Before-q.Returned, q.Listed)
+		}
+		c = e.waits(c)
+	}
+	e.Copies = append(e.Copies, c)
 }
 
-// running adds the running tasks with the payload.
+func runningCopy(attempt, worker string, token int64) inspect.TaskCopy {
+	c := inspect.TaskCopy{State: inspect.CopyRunning, AttemptID: attempt, WorkerID: worker, Token: max(token, -token), StartedAt: store.StartedAt(attempt)}
+	if token < 0 {
+		c.Reasons = []inspect.Reason{inspect.ReasonStopping}
+	}
+	return c
+}
+
+// running adds the running tasks of the list with the payload.
 func (q Question) running(ctx context.Context, e *explanation) error {
 	for t, err := range store.Running(ctx, q.Runner, q.keys()) {
 		if err != nil {
 			return err
 		}
-		if bytes.Equal(t.Payload, q.Payload) {
-			e.Copies = append(e.Copies, runningCopy(t.Attempt, t.Worker, t.Token, store.EntryOf(t.Key)))
+		if t.Name == "" && bytes.Equal(t.Record.Payload, q.Payload) {
+			e.Copies = append(e.Copies, runningCopy(t.Attempt, t.Worker, t.Token*sign(t.Stops)))
 		}
 		if len(e.Copies) >= 3*mostCopies {
 			break
@@ -166,71 +200,39 @@ func (e *explanation) halted(c inspect.TaskCopy) inspect.TaskCopy {
 		c.Reasons = append(c.Reasons, inspect.ReasonPaused)
 	case e.Workers == 0:
 		c.Reasons = append(c.Reasons, inspect.ReasonNoWorker)
+	case e.returning:
+		c.Reasons = append(c.Reasons, inspect.ReasonHeldUp)
 	}
 	return c
 }
 
-// entry describes the waiting task of an entry.
-func (e *explanation) entry(now int64, x store.Entry) inspect.TaskCopy {
-	c := inspect.TaskCopy{State: inspect.CopyScheduled, Key: store.KeyOf(x.Name), EnqueuedAt: store.Moment(store.CardOf(x.Name, "").Since), DueAt: store.Moment(store.Due(x.Due, now)), Retries: x.Retries, Crashes: x.Crashes, Before: max(x.Before, 0)}
-	early := x.Due > now
-	if x.Held && x.Process == "" {
-		c.DueAt, c.Reasons = store.Moment(x.Turn), []inspect.Reason{inspect.ReasonWithheld}
-		return e.halted(c)
+func hasFailed(t *store.FailedCopy) inspect.TaskCopy {
+	c := inspect.TaskCopy{State: inspect.CopyFailed, EnqueuedAt: store.Moment(t.Record.Enqueued), DueAt: store.Moment(t.Record.Due), Reasons: []inspect.Reason{inspect.ReasonFailed}}
+	if t.Aside {
+		c.Reasons = append(c.Reasons, inspect.ReasonAside)
 	}
-	if x.Process != "" {
-		c.State, c.Reasons = inspect.CopyBlocked, []inspect.Reason{inspect.ReasonBlocked}
-	}
-	switch {
-	case early:
-		c.Reasons = append(c.Reasons, inspect.ReasonNotDue)
-		c = e.halted(c) // it wouldn't start then either
-	case c.State == inspect.CopyScheduled:
-		c = e.waits(c)
-		if c.Crashes > 0 && !e.Paused && e.Workers > 0 {
-			c.Reasons = append(c.Reasons, inspect.ReasonSuspect) // only its peer knows MaxCrashes, and its other tasks
-		}
+	if f := t.Record.Failure; f != nil {
+		c.Key, c.WorkerID, c.Retries, c.Crashes = store.KeyOf(f.Back), f.Worker, f.Retries, f.Crashes
+		c.Kind, c.Error, c.FailedAt = f.Kind, f.Error, store.Moment(f.At)
 	}
 	return c
-}
-
-func hasFailed(g *store.FailedTask) inspect.TaskCopy {
-	return inspect.TaskCopy{State: inspect.CopyFailed, Key: store.KeyOf(g.From), EnqueuedAt: store.Moment(store.CardOf(g.From, g.Card).Since), Reasons: []inspect.Reason{inspect.ReasonFailed}, WorkerID: g.Worker, Retries: g.Retries, Crashes: g.Crashes,
-		Kind: g.Kind, Error: g.Reason, FailedAt: store.Moment(g.At)}
-}
-
-// searchFailed looks for a key in the failed queue.
-func (q Question) searchFailed(ctx context.Context, e *explanation) error {
-	read := 0
-	for g, err := range store.FailedTasks(ctx, q.Runner, q.keys()) {
-		if err != nil {
-			return err
-		}
-		if g.From == q.Entry {
-			e.Copies = append(e.Copies, hasFailed(&g))
-		}
-		if read++; read == failedDepth || len(e.Copies) > mostCopies {
-			break
-		}
-	}
-	return nil
 }
 
 // held describes the worker that holds a copy.
 func (e *explanation) held(c *inspect.TaskCopy, h store.Holder, beat time.Duration) {
 	c.WorkerName, c.Host, c.PID = h.Name, h.Host, h.PID
 	switch {
-	case h.Suspect && h.Judged <= 0:
+	case !h.Member:
 		c.Reasons = append(c.Reasons, inspect.ReasonReturning)
 		if e.Workers == 0 {
 			c.Reasons = append(c.Reasons, inspect.ReasonNoWorker)
 		}
-	case h.Member && h.Until < e.At.UnixMilli():
+	case h.Until < e.At.UnixMilli():
 		c.Reasons = append(c.Reasons, inspect.ReasonLeaseExpired)
 		switch {
 		case e.Workers == 0:
 			c.Reasons = append(c.Reasons, inspect.ReasonNoWorker)
-		case h.Suspect:
+		case h.Judged > 0:
 			c.EvictAt = time.UnixMilli(h.Judged).Add(beat)
 		default: // a worker looks with its next beat, and again a beat later
 			c.EvictAt = e.At.Add(2 * beat)

@@ -30,7 +30,7 @@ func against(set bool) inspect.Severity {
 
 // A run is an attempt that a worker holds.
 type run struct {
-	process, worker string
+	attempt, worker string
 	since           time.Time // zero if the id doesn't contain it
 }
 
@@ -41,16 +41,15 @@ type runs struct {
 	newest time.Time
 }
 
-// add adds a run. Its process id contains the time when its peer asked for it.
+// add adds a run.
 func (r *runs) add(now int64, limits inspect.CheckOptions, one run) {
-	one.since = store.StartedAt(one.process)
 	if one.since.IsZero() {
 		return
 	}
 	if age(now, one.since) > cmp.Or(limits.MaxRunTime, defaultRun) {
 		r.long++
 	}
-	if r.oldest.process == "" || one.since.Before(r.oldest.since) {
+	if r.oldest.attempt == "" || one.since.Before(r.oldest.since) {
 		r.oldest = one
 	}
 	if one.since.After(r.newest) {
@@ -63,12 +62,12 @@ func age(now int64, t time.Time) time.Duration { return time.UnixMilli(now).Sub(
 
 // health checks whether a queue does its work.
 func (c *checkup) health(e *exam) error {
-	h, err := store.ReadHealth(c.ctx, c.Runner, e.keys)
-	if err != nil {
+	due, err := store.FirstDue(c.ctx, c.Runner, e.keys, e.vitals.Now)
+	if err != nil && !store.IsWrongType(err) {
 		return err
 	}
-	v := vitals{Health: h, retries: e.retries, failed: e.failed, recent: e.recent, runs: e.runs}
-	for _, f := range v.judge(e.keys, c.Limits) {
+	e.vitals.firstDue = due
+	for _, f := range e.vitals.judge(e.keys, c.Limits) {
 		f.Queue = e.id
 		c.found(f)
 	}
@@ -77,11 +76,31 @@ func (c *checkup) health(e *exam) error {
 
 // vitals are what a checkup knows about whether a queue does its work.
 type vitals struct {
-	store.Health
-	retries int
-	failed  int // in a failed queue
-	recent  int // of them, those that failed recently
-	runs    runs
+	store.Queue
+	firstDue int64 // ms; when the first task that could start was due; 0 if that isn't known
+	retries  int   // tasks that wait for a retry, or for a free slot since its time has come
+	failed   int   // in a failed queue
+	recent   int   // of them, those that failed recently
+	runs     runs
+}
+
+// count counts the named tasks of a page.
+func (v *vitals) count(p *store.Part, kind string) {
+	if kind != "tasks" {
+		return
+	}
+	for i := range p.About {
+		a := &p.About[i]
+		if a.Attempt == "" && a.Retries > 0 { // also if its time has come
+			v.retries++
+		}
+		if a.Attempt == "" {
+			v.failed++
+		}
+		if f := a.Record.Failure; f != nil && a.Attempt == "" && f.At >= v.Now-recently.Milliseconds() {
+			v.recent++
+		}
+	}
 }
 
 // judge returns findings about slow queues and exceeded limits.
@@ -92,7 +111,7 @@ func (v *vitals) judge(q store.Keys, limits inspect.CheckOptions) (all findings)
 		return all
 	}
 	all.counts(v, q, limits)
-	if v.Workers > 0 && !v.Paused {
+	if v.Alive > 0 && v.Paused == "" {
 		all.stalled(v, q, limits)
 		all.late(v, q, limits)
 	}
@@ -110,7 +129,7 @@ func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 		return
 	}
 	*all = append(*all, inspect.Finding{
-		Kind: long, Severity: against(limits.MaxRunTime > 0), Key: words.Clip(q.Process(r.oldest.process)), Subject: words.Clip(r.oldest.worker),
+		Kind: long, Severity: against(limits.MaxRunTime > 0), Key: words.Clip(q.Process(r.oldest.attempt)), Subject: words.Clip(r.oldest.worker),
 		Text: fmt.Sprintf("%s for longer than %v: the oldest has run for %v, since %s. Its handler may be stuck: look at its worker, and set a Timeout.",
 			words.Tasks(r.long, "has run", "have run"), cmp.Or(limits.MaxRunTime, defaultRun), age(v.Now, r.oldest.since).Round(time.Second), words.Clock(r.oldest.since)),
 	})
@@ -119,7 +138,7 @@ func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 // stalled reports that all handlers have been busy with the same tasks for a long time while others
 // wait.
 func (all *findings) stalled(v *vitals, q store.Keys, limits inspect.CheckOptions) {
-	newest, ready := v.runs.newest, v.Waiting+v.Due
+	newest, ready := v.runs.newest, v.Waiting()
 	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); ready > 0 && v.Idle == 0 && !newest.IsZero() && age(v.Now, newest) > limit {
 		all.add(stalled, against(limits.MaxWaitTime > 0), q.Waiting(),
 			fmt.Sprintf("%s waiting, and none has started for %v: every handler is busy. Look at the handlers, or add workers.",
@@ -127,10 +146,10 @@ func (all *findings) stalled(v *vitals, q store.Keys, limits inspect.CheckOption
 	}
 }
 
-// late reports scheduled tasks that are overdue.
+// late reports tasks with a time that are overdue.
 func (all *findings) late(v *vitals, q store.Keys, limits inspect.CheckOptions) {
-	by := age(v.Now, time.UnixMilli(v.FirstDue))
-	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); v.FirstDue > 0 && by > limit {
+	by := age(v.Now, time.UnixMilli(v.firstDue))
+	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); v.firstDue > 0 && by > limit {
 		all.add(late, against(limits.MaxWaitTime > 0), q.Schedule(),
 			fmt.Sprintf("A task was due %v ago and hasn't started. Add workers, or find out what keeps them busy.", by.Round(time.Second)))
 	}
@@ -138,7 +157,7 @@ func (all *findings) late(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 
 // counts reports that more tasks wait or are retried than the limits allow.
 func (all *findings) counts(v *vitals, q store.Keys, limits inspect.CheckOptions) {
-	if ready, most := v.Waiting+v.Due, limits.MaxBacklog; most != 0 && ready > max(most, 0) {
+	if ready, most := v.Waiting(), limits.MaxBacklog; most != 0 && ready > max(most, 0) {
 		all.add(backlog, inspect.SeverityWarning, q.Waiting(), fmt.Sprintf("%s waiting; the limit is %d. Add workers, or find out what slows them down.", words.Tasks(ready, "is", "are"), max(most, 0)))
 	}
 	if most := max(cmp.Or(limits.MaxRetrying, defaultRetrying), 0); v.retries > most {
@@ -164,7 +183,7 @@ func (all *findings) failures(v *vitals, q store.Keys, limits inspect.CheckOptio
 	if v.failed == 1 {
 		cure = "List it with its reason; then requeue or delete it."
 	}
-	all.add(failed, against(limits.MaxFailed != 0), q.Schedule(), fmt.Sprintf("%s failed for good%s. %s", words.Several(v.failed, "task"), when, cure))
+	all.add(failed, against(limits.MaxFailed != 0), keyOf(q, "ready"), fmt.Sprintf("%s failed for good%s. %s", words.Several(v.failed, "task"), when, cure))
 }
 
 // leases reports that members of a queue have different leases: either each judges the others by
@@ -175,12 +194,12 @@ func (c *checkup) leases(e *exam) error {
 	}
 	for ids := range slices.Chunk(e.members, perCall) {
 		ids = slices.DeleteFunc(slices.Clone(ids), func(id string) bool { _, known := c.known[id]; return known })
-		leases, err := store.Leases(c.ctx, c.Runner, c.Space, ids)
+		registered, err := store.Registrations(c.ctx, c.Runner, c.Space, ids)
 		if err != nil {
 			return err
 		}
-		for i, id := range ids {
-			c.known[id] = leases[i] // 0 if unknown
+		for _, w := range registered {
+			c.known[w.ID] = w.Lease
 		}
 	}
 	var first string

@@ -18,14 +18,14 @@ var now = time.Date(2026, 11, 23, 12, 0, 0, 0, time.UTC)
 // attempt returns the id of an attempt that began that long ago.
 func attempt(ago time.Duration) string {
 	ms := now.Add(-ago).UnixMilli()
-	return fmt.Sprintf("%08x-%04x-7000-8000-000000000000", ms>>16, ms&0xffff)
+	return fmt.Sprintf("w.1.%d.1", ms)
 }
 
 // TestHealth checks findings about a queue that doesn't do its work, and their severity.
 func TestHealth(t *testing.T) {
 	t.Parallel()
 	q := store.SpaceOf("p").Queue("q")
-	working := store.Health{Workers: 1}
+	working := store.Queue{Alive: 1}
 	for name, test := range map[string]struct {
 		vitals
 		runs   []run
@@ -34,29 +34,30 @@ func TestHealth(t *testing.T) {
 		want   string
 	}{
 		"nothing":                  {in: q},
-		"a run":                    {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(time.Minute)}}},
-		"a long run":               {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(2 * time.Hour)}}, want: "notice long-run"},
-		"longer than was set":      {in: q, vitals: vitals{Health: working}, runs: []run{{process: attempt(time.Minute)}}, limits: inspect.CheckOptions{MaxRunTime: time.Second}, want: "warning long-run"},
-		"an id that isn't ours":    {in: q, vitals: vitals{Health: working}, runs: []run{{process: "x"}}},
-		"all busy":                 {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1}}, runs: []run{{process: attempt(11 * time.Minute)}}, want: "notice stalled"},
-		"one is idle":              {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1, Idle: 1}}, runs: []run{{process: attempt(11 * time.Minute)}}},
-		"paused":                   {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1, Paused: true}}, runs: []run{{process: attempt(11 * time.Minute)}}},
-		"overdue":                  {in: q, vitals: vitals{Health: store.Health{Workers: 1, FirstDue: now.Add(-time.Hour).UnixMilli()}}, want: "notice overdue"},
-		"overdue by what was set":  {in: q, vitals: vitals{Health: store.Health{Workers: 1, FirstDue: now.Add(-time.Minute).UnixMilli()}}, limits: inspect.CheckOptions{MaxWaitTime: time.Second}, want: "warning overdue"},
-		"a backlog without limit":  {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1000}}},
-		"a backlog":                {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 2, Due: 1}}, limits: inspect.CheckOptions{MaxBacklog: 2}, want: "warning backlog"},
-		"none may wait":            {in: q, vitals: vitals{Health: store.Health{Workers: 1, Waiting: 1}}, limits: inspect.CheckOptions{MaxBacklog: -1}, want: "warning backlog"},
-		"retries":                  {in: q, vitals: vitals{Health: working, retries: 11}, want: "notice retrying"},
-		"few retries":              {in: q, vitals: vitals{Health: working, retries: 10}},
-		"more retries than set":    {in: q, vitals: vitals{Health: working, retries: 10}, limits: inspect.CheckOptions{MaxRetrying: 9}, want: "warning retrying"},
+		"a run":                    {in: q, vitals: vitals{Queue: working}, runs: []run{{attempt: attempt(time.Minute)}}},
+		"a long run":               {in: q, vitals: vitals{Queue: working}, runs: []run{{attempt: attempt(2 * time.Hour)}}, want: "notice long-run"},
+		"longer than was set":      {in: q, vitals: vitals{Queue: working}, runs: []run{{attempt: attempt(time.Minute)}}, limits: inspect.CheckOptions{MaxRunTime: time.Second}, want: "warning long-run"},
+		"an id that isn't ours":    {in: q, vitals: vitals{Queue: working}, runs: []run{{attempt: "x"}}},
+		"all busy":                 {in: q, vitals: vitals{Queue: store.Queue{Alive: 1, Listed: 1}}, runs: []run{{attempt: attempt(11 * time.Minute)}}, want: "notice stalled"},
+		"one is idle":              {in: q, vitals: vitals{Queue: store.Queue{Alive: 1, Listed: 1, Idle: 1}}, runs: []run{{attempt: attempt(11 * time.Minute)}}},
+		"paused":                   {in: q, vitals: vitals{Queue: store.Queue{Alive: 1, Listed: 1, Paused: "1:me"}}, runs: []run{{attempt: attempt(11 * time.Minute)}}},
+		"overdue":                  {in: q, vitals: vitals{Queue: store.Queue{Alive: 1}, firstDue: now.Add(-time.Hour).UnixMilli()}, want: "notice overdue"},
+		"overdue by what was set":  {in: q, vitals: vitals{Queue: store.Queue{Alive: 1}, firstDue: now.Add(-time.Minute).UnixMilli()}, limits: inspect.CheckOptions{MaxWaitTime: time.Second}, want: "warning overdue"},
+		"a backlog without limit":  {in: q, vitals: vitals{Queue: store.Queue{Alive: 1, Listed: 1000}}},
+		"a backlog":                {in: q, vitals: vitals{Queue: store.Queue{Alive: 1, Listed: 2, Due: 1}}, limits: inspect.CheckOptions{MaxBacklog: 2}, want: "warning backlog"},
+		"none may wait":            {in: q, vitals: vitals{Queue: store.Queue{Alive: 1, Listed: 1}}, limits: inspect.CheckOptions{MaxBacklog: -1}, want: "warning backlog"},
+		"retries":                  {in: q, vitals: vitals{Queue: working, retries: 11}, want: "notice retrying"},
+		"few retries":              {in: q, vitals: vitals{Queue: working, retries: 10}},
+		"more retries than set":    {in: q, vitals: vitals{Queue: working, retries: 10}, limits: inspect.CheckOptions{MaxRetrying: 9}, want: "warning retrying"},
 		"failed":                   {in: q.Failed(), vitals: vitals{failed: 1}, want: "notice failed"},
 		"none may fail":            {in: q.Failed(), vitals: vitals{failed: 1, recent: 1}, limits: inspect.CheckOptions{MaxFailed: -1}, want: "warning failed"},
 		"as many as may fail":      {in: q.Failed(), vitals: vitals{failed: 2}, limits: inspect.CheckOptions{MaxFailed: 2}},
-		"a backlog of what failed": {in: q.Failed(), vitals: vitals{Health: store.Health{Workers: 1, Waiting: 5}}, limits: inspect.CheckOptions{MaxBacklog: 1}},
+		"a backlog of what failed": {in: q.Failed(), vitals: vitals{Queue: store.Queue{Alive: 1, Listed: 5}}, limits: inspect.CheckOptions{MaxBacklog: 1}},
 	} {
 		v := test.vitals
 		v.Now = now.UnixMilli()
 		for _, r := range test.runs {
+			r.since = store.StartedAt(r.attempt)
 			v.runs.add(v.Now, test.limits, r)
 		}
 		var said []string
@@ -74,7 +75,7 @@ func TestCounts(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	q := store.SpaceOf("p").Queue("q")
-	v := vitals{Health: store.Health{Waiting: 3, Due: 3}, retries: 6}
+	v := vitals{Queue: store.Queue{Listed: 3, Due: 3}, retries: 6}
 	var said []string
 	for _, f := range v.judge(q, inspect.CheckOptions{MaxBacklog: 5, MaxRetrying: 5}) {
 		said = append(said, fmt.Sprint(f.Kind, " ", f.Key, ": ", f.Text))
@@ -92,7 +93,7 @@ func TestCounts(t *testing.T) {
 	} {
 		f := v.judge(q.Failed(), inspect.CheckOptions{})[0]
 		is.Equal(f.Text, want)
-		is.Equal(f.Key, q.Failed().Schedule())
+		is.Equal(f.Key, keyOf(q.Failed(), "ready"))
 	}
 }
 
@@ -101,9 +102,10 @@ func TestRuns(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	var r runs
-	for _, one := range []run{{process: attempt(time.Minute)}, {process: attempt(time.Hour)}, {process: "x"}} {
+	for _, id := range []string{attempt(time.Minute), attempt(time.Hour), "x"} {
+		one := run{attempt: id, since: store.StartedAt(id)}
 		r.add(now.UnixMilli(), inspect.CheckOptions{}, one)
 	}
-	is.Equal(r.oldest.process, attempt(time.Hour))
+	is.Equal(r.oldest.attempt, attempt(time.Hour))
 	is.Equal(age(now.UnixMilli(), r.newest), time.Minute)
 }

@@ -6,121 +6,68 @@ import (
 	"slices"
 
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/invariants"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // perCall limits what one call checks and what one exchange reads.
-const perCall = 60
+const perCall = 100
 
-// queue checks the holders of tasks before everything that may wait for them.
-func (c *checkup) queue(e *exam) (err error) {
-	if e.now, err = store.NowAt(c.ctx, c.Runner, e.keys); err != nil {
+// queue checks the holders of tasks before everything that may wait for them, so that an orphan goes in
+// front.
+func (c *checkup) queue(e *exam) error {
+	now, err := store.NowAt(c.ctx, c.Runner, e.keys)
+	if err != nil {
 		return err
 	}
-	for _, what := range []store.What{store.CheckMembers, store.CheckSuspects} {
-		if err := c.holders(e, what); err != nil {
+	e.vitals.Now = now
+	strays := slices.Sorted(maps.Keys(e.holders)) // unless they are members
+	for _, part := range []func() error{
+		func() error { return c.pages(e, store.Examined[:2]) },
+		func() error { return c.given(e, store.Holders, "", strays) },
+		func() error { return c.held(e) },
+		func() error { return c.orphans(e) },
+	} {
+		if err := part(); err != nil {
 			return err
 		}
 	}
-	if err := c.held(e); err != nil {
+	if e.returns {
+		if err := c.goOn(e); err != nil && !store.IsWrongType(err) {
+			return err
+		}
+	}
+	if err := c.pages(e, store.Examined[2:]); err != nil {
 		return err
 	}
-	for _, what := range []store.What{store.CheckIdle, store.CheckRunning, store.CheckScheduled, store.CheckAdded, store.CheckContents,
-		store.CheckCanceled, store.CheckHolding, store.CheckRecurring} {
-		for names, err := range store.Names(c.ctx, c.Runner, e.keys, what) {
-			if err == nil && what == store.CheckScheduled && e.keys.IsFailed() {
-				err = c.failures(e, names)
-			}
-			if err := cmp.Or(err, c.judge(e, what, "", names)); err != nil {
+	return cmp.Or(c.whole(e), c.health(e), c.leases(e))
+}
+
+// pages checks all of some kinds of keys.
+func (c *checkup) pages(e *exam, kinds []string) (err error) {
+	for _, kind := range kinds {
+		for cursor := "0"; cursor != ""; {
+			if cursor, err = c.part(e, kind, cursor, "", nil); err != nil {
 				return err
 			}
-		}
-	}
-	if err := c.judge(e, store.CheckQueue, "", []string{e.name}); err != nil {
-		return err
-	}
-	return cmp.Or(c.health(e), c.leases(e))
-}
-
-// failures counts failed tasks. Of those that fail meanwhile, each is in both counts or in none.
-func (c *checkup) failures(e *exam, entries []string) error {
-	all, recent, err := store.FailedSince(c.ctx, c.Runner, e.keys, entries, e.now-recently.Milliseconds())
-	e.failed, e.recent = e.failed+all, e.recent+recent
-	return err
-}
-
-// holders checks members or suspects.
-func (c *checkup) holders(e *exam, what store.What) error {
-	for names, err := range store.Names(c.ctx, c.Runner, e.keys, what) {
-		if err != nil {
-			return err
-		}
-		for i, name := range names {
-			e.holders[name] = true
-			if what == store.CheckMembers {
-				e.members = append(e.members, name)
-				names[i] = ":" + name
-			}
-		}
-		if err := c.judge(e, what, "", names); err != nil {
-			return err
 		}
 	}
 	return nil
 }
 
-// held checks what workers hold, and then what no worker holds. Processes that have started since
-// their keys were read don't matter.
+// held checks what workers hold.
 func (c *checkup) held(e *exam) error {
-	workers := slices.Sorted(maps.Keys(e.holders))
-	if err := c.judge(e, store.CheckHolders, "", workers); err != nil {
-		return err
-	}
-	holder := map[string]string{}
-	for _, w := range workers {
-		for ids, err := range store.Runs(c.ctx, c.Runner, e.keys, w) {
+	for worker := range e.holders {
+		for ids, err := range store.HeldBy(c.ctx, c.Runner, e.keys, worker) {
 			if err != nil {
 				return err
 			}
 			for _, id := range ids {
-				delete(e.processes, id)
-				e.runs.add(e.now, c.Limits, run{process: id, worker: w})
-				if other := holder[id]; other != "" && other != w {
-					if err := c.judge(e, store.CheckTwice, other, []string{id + ":" + w}); err != nil {
-						return err
-					}
-				}
-				holder[id] = w
+				delete(e.lists, id)
+				e.vitals.runs.add(e.vitals.Now, c.Limits, run{id, worker, store.StartedAt(id)})
 			}
-			if err := c.judge(e, store.CheckHeld, w, ids); err != nil {
-				return err
-			}
-		}
-	}
-	// Newest first, so that the oldest ends up in front.
-	orphans := slices.Sorted(maps.Keys(e.processes))
-	slices.Reverse(orphans)
-	return c.judge(e, store.CheckProcesses, "", orphans)
-}
-
-// judge checks things of a queue, some at a time, and handles the flaws.
-func (c *checkup) judge(e *exam, what store.What, worker string, names []string) error {
-	most := perCall
-	if what == store.CheckProcesses {
-		most = max(1, perCall*perCall/max(perCall, len(e.holders))) // each is looked for at all of them
-	}
-	for len(names) > 0 {
-		v, err := store.Check(c.ctx, c.Runner, e.keys, what, worker, c.Repair, names[:min(most, len(names))])
-		if store.IsWrongType(err) {
-			return nil // that was reported, and nothing else can be checked
-		}
-		if err != nil {
-			return err
-		}
-		names = names[v.Judged:]
-		e.retries += v.Retries
-		for _, f := range v.Flaws {
-			if err := c.flaw(e, what, worker, f); err != nil {
+			if err := c.given(e, store.Attempts, worker, ids); err != nil {
 				return err
 			}
 		}
@@ -128,106 +75,226 @@ func (c *checkup) judge(e *exam, what store.What, worker string, names []string)
 	return nil
 }
 
-// flaw reports a flaw, or schedules a second look.
-func (c *checkup) flaw(e *exam, what store.What, worker string, f store.Flaw) error {
-	kind := inspect.FindingKind(f.Kind)
-	d := diagnoses[kind]
-	if kind == unserved && e.keys.IsFailed() {
-		return nil // tasks may stay in a failed queue
-	}
-	if d.patience && !f.Mended {
-		c.doubts = append(c.doubts, func() error { return c.secondLook(e, what, f) })
-		return nil
-	}
-	return c.conclude(e, what, worker, f, d)
+// orphans checks lists that nobody seemed to hold, in the order of their starts, in which repairs return them: those
+// that have started since their keys were read are no orphans.
+func (c *checkup) orphans(e *exam) error {
+	return c.given(e, store.Attempts, "", slices.SortedFunc(maps.Keys(e.lists), store.CompareStarts))
 }
 
-// secondLook rechecks a flaw that was found a lease ago.
-func (c *checkup) secondLook(e *exam, what store.What, before store.Flaw) error {
-	name := before.Name
-	if what == store.CheckMembers {
-		name = before.Detail + ":" + name
+// given checks attempts, of a worker if it's known, or workers.
+func (c *checkup) given(e *exam, kind, holder string, names []string) error {
+	for some := range slices.Chunk(names, perCall) {
+		if _, err := c.part(e, kind, "", holder, some); err != nil {
+			return err
+		}
 	}
-	v, err := store.Check(c.ctx, c.Runner, e.keys, what, "", c.Repair, []string{name})
+	return nil
+}
+
+// part checks a part of a queue, and returns where the next page begins, "" after the last.
+func (c *checkup) part(e *exam, kind, cursor, holder string, names []string) (next string, err error) {
+	p, next, err := store.Check(c.ctx, c.Runner, e.keys, kind, cursor, names)
+	if store.IsWrongType(err) {
+		return "", nil // that was reported, and nothing else can be checked
+	}
+	if err != nil {
+		return "", err
+	}
+	for i := range p.Attempts {
+		p.Attempts[i].Holder = holder
+	}
+	e.vitals.count(&p, kind)
+	for _, w := range p.Workers {
+		e.holders[w.ID] = true
+		if kind == "workers" && w.Deadline != "" {
+			e.members = append(e.members, w.ID)
+		}
+	}
+	for _, f := range p.Judge() {
+		if err := c.flaw(e, kind, holder, f); err != nil {
+			return "", err
+		}
+	}
+	if next == "0" {
+		next = ""
+	}
+	return next, nil
+}
+
+// whole checks the queue as a whole.
+func (c *checkup) whole(e *exam) error {
+	p, _, err := store.Check(c.ctx, c.Runner, e.keys, store.Attempts, "", nil)
 	if store.IsWrongType(err) {
 		return nil
 	}
-	for _, f := range v.Flaws {
-		if f.Kind != before.Kind || what == store.CheckMembers && f.Detail != before.Detail {
-			continue
-		}
-		d := diagnoses[inspect.FindingKind(f.Kind)]
-		if inspect.FindingKind(f.Kind) == paused && grown(before.Detail, f.Detail) {
-			d = gathering
-		}
-		if err := c.conclude(e, what, "", f, d); err != nil {
+	if err != nil {
+		return err
+	}
+	e.vitals.Queue = p.Queue
+	for _, f := range p.Queue.Judge() {
+		if err := c.flaw(e, "state", "", f); err != nil {
 			return err
 		}
 	}
-	return err
-}
-
-// grown reports whether a number has increased.
-func grown(before, now string) bool {
-	return len(now) > len(before) || len(now) == len(before) && now > before
-}
-
-func (c *checkup) conclude(e *exam, what store.What, worker string, f store.Flaw, d diagnosis) error {
-	kind := inspect.FindingKind(f.Kind)
-	if f.Mended && (what == store.CheckHolders && kind == orphan || kind == dead) {
-		err := c.goOn(e, f.Name, what == store.CheckMembers)
-		if err != nil && !store.IsWrongType(err) {
-			return err
-		}
-		f.Mended = err == nil // otherwise Repair continues once the key is repaired
+	if len(blocks(e, &p.Queue)) > 0 {
+		c.doubts = append(c.doubts, func() error { return c.stillBlocked(e) })
 	}
-	key, subject := place(e.keys, what, worker, f)
-	if kind == unserved {
-		var err error
-		if key, err = store.ReadyKey(c.ctx, c.Runner, e.keys); err != nil {
-			return err
-		}
-	}
-	c.found(d.finding(kind, e.id, key, subject, f.Detail, f.Mended))
 	return nil
 }
 
-// goOn continues a worker's return that has begun.
-func (c *checkup) goOn(e *exam, worker string, dead bool) error {
-	returned, err := store.GoOn(c.ctx, c.Runner, e.keys, worker)
-	c.returned += returned
-	if err == nil && dead {
-		err = store.Unregister(c.ctx, c.Runner, c.Space, worker)
+// blocks returns what keeps all tasks of a queue from starting.
+func blocks(e *exam, q *store.Queue) (all []inspect.FindingKind) {
+	if q.Waiting() == 0 {
+		return nil
+	}
+	if q.Paused != "" {
+		all = append(all, paused)
+	}
+	if q.Alive == 0 && !e.keys.IsFailed() { // tasks may stay in a failed queue
+		all = append(all, unserved)
+	}
+	return all
+}
+
+// stillBlocked checks again what blocked a queue a lease ago.
+func (c *checkup) stillBlocked(e *exam) error {
+	p, _, err := store.Check(c.ctx, c.Runner, e.keys, store.Attempts, "", nil)
+	if err != nil {
+		return err
+	}
+	before, q := e.vitals.Queue, p.Queue
+	did := blocks(e, &before)
+	for _, kind := range blocks(e, &q) {
+		if !slices.Contains(did, kind) {
+			continue
+		}
+		d, key := diagnoses[kind], keyOf(e.keys, "state")
+		if kind == paused && q.Waiting() > before.Waiting() {
+			d = gathering
+		}
+		if kind == unserved {
+			key = keyOf(e.keys, waitsIn(&q))
+		}
+		c.found(d.finding(kind, e.id, key, "", words.Grouped(q.Waiting()), false))
+	}
+	return nil
+}
+
+// waitsIn returns a kind of key that has tasks which could start.
+func waitsIn(q *store.Queue) string {
+	switch {
+	case q.Listed > 0:
+		return "queues"
+	case q.Ready > 0:
+		return "ready"
+	case q.Risky > 0:
+		return "risky"
+	}
+	return "schedule"
+}
+
+// mendable are the flaws that a repair mends, and whether tasks must be returned then.
+var mendable = map[invariants.Flaw]bool{
+	invariants.Unowned: true, invariants.Stuck: true, invariants.Stray: true, invariants.Dead: true, invariants.Unreturned: true,
+	invariants.Token: false, invariants.Place: false, invariants.Ahead: false,
+}
+
+// flaw repairs and reports a flaw, or schedules a second look.
+func (c *checkup) flaw(e *exam, kind, holder string, f invariants.Found) error {
+	if diagnoses[invariants.Flaws[f.Flaw].Kind].patience {
+		c.doubts = append(c.doubts, func() error { return c.secondLook(e, f) })
+		return nil
+	}
+	return c.conclude(e, kind, holder, f)
+}
+
+// secondLook checks again what was wrong with a worker a lease ago. One that has sent a heartbeat has
+// another deadline now.
+func (c *checkup) secondLook(e *exam, before invariants.Found) error {
+	p, _, err := store.Check(c.ctx, c.Runner, e.keys, store.Holders, "", []string{before.Name})
+	if store.IsWrongType(err) {
+		return nil
+	}
+	for _, f := range p.Judge() {
+		if f == before {
+			err = cmp.Or(err, c.conclude(e, store.Holders, "", f))
+		}
 	}
 	return err
 }
 
-// place returns the key of a flaw, and its subject.
-func place(q store.Keys, what store.What, worker string, f store.Flaw) (key, subject string) {
-	switch kind := inspect.FindingKind(f.Kind); what {
-	case store.CheckProcesses:
-		return q.Process(f.Name), f.Name
-	case store.CheckHeld, store.CheckTwice:
-		return q.Process(f.Name), worker
-	case store.CheckHolders:
-		if kind == token {
-			return q.Token(), f.Name
-		}
-		return q.Working(f.Name), f.Name
-	case store.CheckEntries, store.CheckScheduled, store.CheckContents:
-		return q.Keyed(veil("keyed", f.Name)), ""
-	case store.CheckCanceled:
-		return q.Canceled(), veil("cancel", f.Name)
-	case store.CheckRecurring:
-		return q.Recurrence(veil("recurrence", f.Name)), ""
-	case store.CheckQueue:
-		if kind == paused {
-			return q.Paused(), ""
-		}
-		return q.Token(), ""
+func (c *checkup) conclude(e *exam, kind, holder string, f invariants.Found) error {
+	mended, err := c.mend(e, f)
+	if err != nil {
+		return err
 	}
-	return map[store.What]string{
-		store.CheckMembers: q.Workers(), store.CheckSuspects: q.Suspects(), store.CheckIdle: q.Idle(),
-		store.CheckRunning: q.Entries(), store.CheckAdded: q.Added(), store.CheckHolding: q.Holders(),
-	}[what], f.Name
+	about := invariants.Flaws[f.Flaw]
+	key, subject := place(e.keys, kind, holder, f)
+	c.found(diagnoses[about.Kind].finding(about.Kind, e.id, key, subject, about.Says, mended))
+	return nil
+}
+
+// mend repairs a flaw, if that's wanted and possible.
+func (c *checkup) mend(e *exam, f invariants.Found) (mended bool, err error) {
+	returns, can := mendable[f.Flaw]
+	if !c.Repair || !can {
+		return false, nil
+	}
+	if mended = f.Flaw == invariants.Unreturned; !mended {
+		mended, err = store.Repair(c.ctx, c.Runner, e.keys, f)
+	}
+	if f.Flaw == invariants.Unowned {
+		e.returns = e.returns || mended // all of them together, so that they keep their order
+	} else if mended && returns {
+		err = c.goOn(e)
+	}
+	if mended && err == nil && f.Flaw == invariants.Dead {
+		err = store.Unregister(c.ctx, c.Runner, c.Space, f.Name)
+	}
+	if store.IsWrongType(err) {
+		return false, nil // it goes on once the key is repaired
+	}
+	return mended && err == nil, err
+}
+
+// goOn returns the tasks of workers that leave.
+func (c *checkup) goOn(e *exam) error {
+	for {
+		look, err := store.Evict(c.ctx, c.Runner, e.keys, "", 0, c.Lease)
+		c.returned += look.Returned
+		if err != nil || look.Wait != 0 {
+			return err
+		}
+	}
+}
+
+// keyOf returns the name of a key of a queue.
+func keyOf(q store.Keys, kind string) string {
+	prefix, tail := q.Ends()
+	return prefix + ":" + kind + ":" + tail
+}
+
+// place returns the key of a flaw, and its subject.
+func place(q store.Keys, kind, holder string, f invariants.Found) (key, subject string) {
+	switch f.Flaw {
+	case invariants.Unowned:
+		return q.Process(words.Clip(f.Name)), words.Clip(f.Name)
+	case invariants.NoList, invariants.Stranger, invariants.SecondRun:
+		return q.Process(words.Clip(f.Name)), words.Clip(holder)
+	case invariants.Stray:
+		return q.Working(words.Clip(f.Name)), words.Clip(f.Name)
+	case invariants.Token, invariants.Place:
+		return keyOf(q, "state"), words.Clip(f.Name)
+	case invariants.Stuck:
+		kind = "runs"
+	case invariants.Unreturned:
+		kind = "leaving"
+	case invariants.Ahead, invariants.HalfPlan:
+		kind = "recurring"
+	}
+	switch kind {
+	case store.Holders, "suspects", "leaving", "idle", "rounds":
+		return keyOf(q, kind), words.Clip(f.Name)
+	}
+	return keyOf(q, kind), veil("", f.Name)
 }

@@ -9,13 +9,14 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// veil returns the last part of a key. It hides names that users chose, since they may be secret.
+// veil returns the last part of a key, or a name of a task. It hides what users chose, since that may be
+// secret.
 func veil(kind, part string) string {
 	switch {
-	case kind == "process" || kind == "working" || kind == "cancel" && isDigest(part) || kind == "keyed" && strings.HasPrefix(part, "r:"):
+	case kind == "process" || kind == "working" || kind == "canceled" && isDigest(part) || store.DigestIn(part).String() != "":
 		return words.Clip(part)
 	case store.KeyOf(part) != "":
-		return store.EntryOf(veil("", store.KeyOf(part)))
+		return "k:" + veil("", store.KeyOf(part))
 	}
 	sum := sha1.Sum([]byte(part))
 	return "#" + hex.EncodeToString(sum[:])

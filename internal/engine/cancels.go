@@ -1,156 +1,170 @@
 package engine
 
 import (
-	"crypto/sha1"
-	"encoding/hex"
 	"slices"
+	"time"
 
 	"github.com/worqr/worqr/internal/store"
 )
 
-const (
-	maxHeard    = 100  // cancels that one round asks about
-	maxStopping = 1000 // canceled tasks that one round may report as still running
-)
-
-// A hash is the digest of a payload. Cancels contain it.
-type hash [sha1.Size]byte
-
-func hashOf(payload []byte) hash { return sha1.Sum(payload) }
-
-func (h hash) String() string { return hex.EncodeToString(h[:]) }
-
-// readHash parses a digest in the form that Redis returns.
-func readHash(digest string) (h hash, ok bool) {
-	if len(digest) != 2*len(h) {
-		return h, false
-	}
-	_, err := hex.Decode(h[:], []byte(digest))
-	return h, err == nil
-}
-
-// isNamed reports whether a cancel of a digest applies to the task.
-func (t *Attempt) isNamed(h hash) bool { return !t.byKey && t.digest == h }
-
-// cancels holds messages of the cancel channel that a worker has received but not looked up.
+// Stops are what must stop but isn't all known yet: a round in flight may bring it. Each is kept until all
+// rounds that were in flight then are answered.
 //
-// Redis decides which tasks are canceled: answers to rounds bring entries of the cancel log, which
-// cover the tasks with a lower token. (No task of a member has the token of a cancel, so the
-// scripts may compare with "at most".) A message only makes the worker ask, with its next round,
-// for the token of that cancel. If Redis has no record, the sender doesn't write one. The worker
-// then stops, as best it can, the tasks it held when the message came. A message that covers no
-// held task is dropped.
-type cancels struct {
-	received map[hash]map[string]bool // processes held when the message came
+// A heartbeat names attempts. A message has a payload: Redis knows the token of that cancel, and what isn't newer
+// stops. If it doesn't, another program has canceled, and what the worker held when the message came stops.
+type stops struct {
+	attempts map[string]int64 // → the last round that may bring it
+	payloads map[store.Digest]*canceling
 }
 
-// readCancel returns the digests that a message may mean: it may be a payload even if it looks like
-// a digest.
-func readCancel(message []byte) []hash {
-	_, digest, _ := store.ReadCancel(message)
-	named, _ := readHash(digest)
-	if literal := hashOf(message); literal != named {
-		return []hash{named, literal}
+// A canceling is a payload that was canceled.
+type canceling struct {
+	held  []*Attempt // when the message came
+	until int64      // the last round that may bring a copy
+	known bool       // token is what Redis answered
+	token int64      // negative: another program has canceled
+	asked int        // how many messages came
+	asks  bool       // Redis is being asked
+}
+
+func newStops() stops {
+	return stops{map[string]int64{}, map[store.Digest]*canceling{}}
+}
+
+// covers reports whether an attempt must stop.
+func (c *canceling) covers(t *Attempt) bool {
+	switch {
+	case !c.known:
+		return false
+	case c.token < 0:
+		return slices.Contains(c.held, t)
 	}
-	return []hash{named}
+	return t.Token <= c.token
 }
 
-func (c *cancels) receiveLocked(about []hash, held map[string]*Attempt) {
-	for _, h := range about {
-		for id, t := range held {
-			if !t.isNamed(h) {
-				continue
-			}
-			if c.received[h] == nil {
-				c.received[h] = map[string]bool{}
-			}
-			c.received[h][id] = true
+// forget drops what no round in flight can bring anymore. sent is how many rounds were sent.
+func (s *stops) forget(flight []*round, sent int64) {
+	answered := sent // up to this one, all are answered
+	for _, r := range flight {
+		answered = min(answered, r.index-1)
+	}
+	for id, until := range s.attempts {
+		if until <= answered {
+			delete(s.attempts, id)
+		}
+	}
+	for d, c := range s.payloads {
+		if c.until <= answered && !c.asks {
+			delete(s.payloads, d)
 		}
 	}
 }
 
-// ask returns up to n digests to look up.
-func (c *cancels) ask(n int) (digests []string) {
-	for h := range c.received {
-		if len(digests) == n {
-			break
-		}
-		digests = append(digests, h.String())
-	}
-	return digests
-}
-
-// learnLocked handles the tokens that the worker asked for.
-func (c *cancels) learnLocked(digests []string, tokens []int64, held map[string]*Attempt) {
-	for i, d := range digests {
-		h, _ := readHash(d)
-		processes := c.received[h]
-		delete(c.received, h)
-		for id, t := range held {
-			if t.isNamed(h) && (i < len(tokens) && t.Token < tokens[i] || i < len(tokens) && tokens[i] == 0 && processes[id]) {
-				t.endLocked(ErrCanceled)
-			}
+// stopLocked stops the attempts that a heartbeat has named.
+func (s *Session) stopLocked(ids []string) {
+	for _, id := range ids {
+		if t := s.held[id]; t != nil {
+			s.cancelLocked(t)
+		} else if len(s.flight) > 0 {
+			s.stops.attempts[id] = s.sent
 		}
 	}
 }
 
-// coverAllLocked stops the tasks that entries of the log cover. Later, stopping reports each of
-// them as still running.
-func coverAllLocked(entries []store.Cancellation, held map[string]*Attempt) {
-	if len(entries) == 0 {
+// cancelLocked stops an attempt. If no handler has begun it, it ends at once.
+func (s *Session) cancelLocked(t *Attempt) {
+	t.endLocked(ErrCanceled)
+	for _, t := range s.queue.withdrawLocked(func(other *Attempt) bool { return other == t }) {
+		s.sayLocked(t.unbegun(store.End{Verb: store.Drop, Reason: canceledWord}))
+	}
+}
+
+// canceledWord is in the result of a task that was canceled.
+const canceledWord = "canceled"
+
+// canceled handles a message about a payload.
+func (s *Session) canceled(message []byte) {
+	s.mu.Lock()
+	isQuiet := len(s.held)+len(s.flight) == 0
+	s.mu.Unlock()
+	if isQuiet {
 		return
 	}
-	payloads, keys := make(map[hash]store.Cancellation, len(entries)), map[string]store.Cancellation{}
-	for _, e := range entries {
-		if h, ok := readHash(e.Name); ok {
-			payloads[h] = e
-		} else {
-			keys[e.Name] = e
+	digest := store.CanceledBy(message)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	var copies []*Attempt
+	for _, t := range s.held {
+		if t.isNamed(digest) {
+			copies = append(copies, t)
 		}
 	}
-	for _, t := range held {
-		if !t.byKey {
-			if e, ok := payloads[t.digest]; ok {
-				t.coverLocked(e)
+	if s.ended != nil || len(copies)+len(s.flight) == 0 {
+		return
+	}
+	c := s.stops.payloads[digest]
+	if c == nil {
+		c = &canceling{}
+		s.stops.payloads[digest] = c
+	}
+	c.until, c.known, c.held = s.sent, false, append(c.held, copies...)
+	c.asked++
+	if len(copies) > 0 {
+		s.askLocked(digest, c)
+	}
+}
+
+// meetLocked stops an attempt that has just become known, if it was to stop before.
+func (s *Session) meetLocked(t *Attempt) {
+	if _, named := s.stops.attempts[t.ID]; named {
+		s.cancelLocked(t)
+	}
+	c := s.stops.payloads[t.digest]
+	switch {
+	case c == nil || !t.isNamed(t.digest):
+	case !c.known:
+		s.askLocked(t.digest, c)
+	case c.covers(t):
+		s.cancelLocked(t)
+	}
+}
+
+// askLocked asks Redis for the token of a cancel, and stops what it covers.
+func (s *Session) askLocked(d store.Digest, c *canceling) {
+	if c.asks {
+		return // it will be asked again if a message has come since
+	}
+	c.asks = true
+	s.engine.background.Go(func() {
+		for retry := (&store.Backoff{}); s.learnCancel(d, c); {
+			select {
+			case <-time.After(retry.Next()):
+			case <-s.ctx.Done():
 			}
 		}
-		if e, ok := keys[t.Entry]; ok && t.Entry != "" {
-			t.coverLocked(e)
-		}
-	}
+	})
 }
 
-// coverLocked ends the task if it was started before the cancel.
-func (t *Attempt) coverLocked(e store.Cancellation) {
-	if t.Token < e.Token {
-		t.endLocked(ErrCanceled)
-		if !slices.Contains(t.covered, e) { // the worker asks for all cancels again after a loss
-			t.covered = append(t.covered, e)
+// learnCancel asks once, and reports whether to ask again.
+func (s *Session) learnCancel(d store.Digest, c *canceling) (again bool) {
+	s.mu.Lock()
+	asked := c.asked
+	s.mu.Unlock()
+	token, err := s.view.CanceledAt(s.ctx, d)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.ended != nil {
+		return false
+	}
+	if err != nil || c.asked != asked {
+		return true
+	}
+	c.asks, c.known, c.token = false, true, token
+	for _, t := range s.held {
+		if t.isNamed(d) && c.covers(t) {
+			s.cancelLocked(t)
 		}
 	}
-}
-
-// stopping returns what to report about the cancels that the worker knows: up to n covered tasks
-// that still run, and the last cancel for which these are all.
-func stopping(held map[string]*Attempt, seen int64, n int) (runs []store.Stopping, said int64) {
-	said = seen
-	for id, t := range held {
-		for _, c := range t.covered {
-			if len(runs) == n {
-				said = min(said, t.Token) // earlier cancels may be waited for, too; up to this token, none covers it
-				continue
-			}
-			runs = append(runs, store.Stopping{Name: c.Name, Process: id})
-		}
-	}
-	return runs, said
-}
-
-// said records that Redis has received what stopping returned.
-func said(runs []store.Stopping, held map[string]*Attempt) {
-	for _, s := range runs {
-		if t := held[s.Process]; t != nil {
-			t.covered = slices.DeleteFunc(t.covered, func(c store.Cancellation) bool { return c.Name == s.Name })
-		}
-	}
+	s.stops.forget(s.flight, s.sent)
+	return false
 }

@@ -1,19 +1,18 @@
 // Package engine serves queues: it does what one peer does with one queue, from the start of a task
-// until its outcome is stored. It uses Redis only through internal/store. It sends no heartbeats
-// and writes no registrations: internal/fleet does both. It also joins queues for the engine, and
-// passes on the answers to heartbeats.
+// until its outcome is stored. It uses Redis only through internal/store, as docs/protocol.md
+// describes. It sends no heartbeats and writes no registrations: internal/fleet does both. It also
+// joins queues for the engine, and passes on the answers to heartbeats.
 //
 // # Words
 //
 //   - An Engine has what the served queues of one peer share.
 //   - A Queue is one queue of one peer. It has the handler and the slots, and outlives the
 //     incarnations of the worker.
-//   - A Session is one membership of one worker: its rounds, and the tasks it holds.
-//   - A round is one call of the script step: it reports outcomes, and asks for tasks.
-//     An exchange is a round with the callers that wait for its answer. A talk is the goroutine
-//     that makes rounds; it runs only while there is something to send.
-//   - An Attempt is one start of a task, and a run is one handler call for it.
-//   - An ending is a request to end an attempt. A slot is room for a handler.
+//   - A Session is one membership of one worker. Its state is what the worker holds, what the next
+//     round says, and which rounds are in flight.
+//   - An Attempt is one run of a task, and a run is the call of a handler for it.
+//   - An ending is a request to end an attempt. A want is a caller's request for tasks. A slot is room
+//     for a handler.
 //   - A task is prefetched, or ready, when it is held and no handler has begun it.
 //
 // # The interface of a session
@@ -36,25 +35,26 @@
 //	s.Mark() Mark                 call it before you read the last token of the queue
 //	s.Compare(last, mark)         it was read; reports lost writes
 //
-// The engine calls three callbacks: Membership.Evicted, Config.StuckChanged and Config.LostWrites,
-// all without a lock. A Trace is called under the lock, and only queues the event.
+// The engine calls back Membership.Evicted and Beat, Config.StuckChanged and LostWrites, all without a
+// lock. A Trace is called under the lock, and only queues the event.
 //
 // # Locks
 //
-// A queue and its sessions share one lock, Queue.mu, which Session.mu points to. It's a monitor:
-// code that holds it defers whatever must not happen under the lock until Unlock. While it's held,
-// nothing is logged, no handler, callback or method of an error is called, and nothing waits or
-// does I/O. Three locks are taken under it, one at a time: the one of internal/capacity; a
-// connection's, to ask whether it exists; and the one of a Trace's event queue. A run has its own
-// lock, since its handler may return just as Grace ends. The link has one, too. No lock is taken
-// under these. Methods that end in Locked expect the lock.
+// A queue and its sessions share one lock, Queue.mu, which Session.mu points to. While it's held, nothing
+// is logged, no handler, callback or method of an error is called, and nothing waits or does I/O. What is
+// to be logged becomes a note, which a goroutine of the engine says: so neither a heartbeat nor the
+// goroutine that reads replies ever calls a logger. Three locks are taken under it, one at a time: the one
+// of internal/capacity, and those of the notes and of a Trace's events. A run has its own lock, since its
+// handler may return just as Grace ends. No lock is taken under these. Methods that end in Locked
+// expect the lock.
 //
-// What a round contains (compose.go), what an answer means (answer.go), which slots and tasks are
-// taken (slots.go) and what a talk does next (talk.go) depend only on the state and the time. Their
+// What a round contains (round.go), what an answer means (answer.go), what follows from a handler's error
+// (verdict.go), and which slots and tasks are taken (slots.go) depend only on the state and the time. Their
 // tests need no Redis and no clock.
 package engine
 
 import (
+	"errors"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -64,13 +64,27 @@ import (
 	"github.com/worqr/worqr/internal/tracing"
 )
 
+// Errors that the root package exports under the same names.
+var (
+	ErrNoTask       = errors.New("worqr: no task")
+	ErrNotWorking   = errors.New("worqr: this worker doesn't serve the queue")
+	ErrNotOwner     = errors.New("worqr: this worker no longer holds the task; another may be running it")
+	ErrEvicted      = errors.New("worqr: worker evicted")
+	ErrLeaseExpired = errors.New("worqr: lease expired: Redis didn't answer in time")
+	ErrCanceled     = errors.New("worqr: the task was canceled")
+	ErrTimeout      = errors.New("worqr: the attempt took too long")
+	ErrShutdown     = errors.New("worqr: the peer is shutting down")
+)
+
+// A Config is what the queues of one peer share.
 type Config struct {
 	Log          *logs.Log
 	Capacity     *capacity.Capacity
 	Failures     FailurePolicy
 	Lease        Lease
 	CallTimeout  time.Duration
-	MaxResult    int    // bytes
+	MaxPayload   int    // bytes; larger payloads of other programs fail as malformed
+	MaxResult    int    // bytes; larger results aren't stored
 	StuckChanged func() // called without a lock when the number of stuck handlers changes
 
 	// LostWrites, if not nil, is called without a lock when it's evident that Redis has lost writes
@@ -84,9 +98,9 @@ type Engine struct {
 	Config
 	failures *failures
 
-	link       link        // the distance to Redis, as measured by rounds
 	risk       atomic.Bool // the peer holds a task that would fail after one more crash
 	losses     *rollback
+	notes      logs.Calls     // what was noted under a lock, to be logged
 	background sync.WaitGroup // all goroutines except those of handlers
 
 	mu     sync.Mutex         // protects the field below; nothing is locked under it
@@ -95,9 +109,12 @@ type Engine struct {
 
 // New returns an Engine. It does no I/O and starts nothing.
 func New(c Config) *Engine {
-	return &Engine{
+	e := &Engine{
 		Config: c, failures: newFailures(c.Log, c.Failures), losses: newRollback(c.Log, c.Lease), counts: map[string]*Counts{},
 	}
+	e.notes.Dropped = func(n int) { c.Log.Warn("worqr: the logger is too slow; lines were dropped", "lines", n) }
+	e.notes.Panicked = func(v any) { c.Log.Error("worqr: a log line panicked", "err", logs.Text(v)) }
+	return e
 }
 
 // Wait waits until no goroutine of the engine runs, except those of handlers. It doesn't wait
@@ -114,8 +131,9 @@ func (e *Engine) Wait() {
 	}
 }
 
-// Flush logs the counts of suppressed lines.
+// Flush logs what was noted, and the counts of suppressed lines.
 func (e *Engine) Flush() {
+	e.notes.Flush()
 	e.failures.flush()
 	e.losses.flush()
 }

@@ -42,6 +42,7 @@ type failures struct {
 	panics  logs.Limiter
 	stuck   logs.Limiter
 	strange logs.Limiter // about tasks that only Redis assigns to this worker
+	large   logs.Limiter // about results that aren't stored
 
 	mu    sync.Mutex // protects the field below
 	known map[place]bool
@@ -67,6 +68,7 @@ func newFailures(log *logs.Log, policy FailurePolicy) *failures {
 		panics:  logs.Limiter{Say: log.Error, What: "worqr: more handlers panicked", Each: panics, All: panics},
 		stuck:   logs.Limiter{Say: log.Error, What: "worqr: more handlers didn't return after their context ended; their slots go to other tasks", Each: stuckLines, All: stuckLines},
 		strange: logs.Limiter{Say: log.Warn, What: "worqr: more tasks that this worker doesn't hold were returned", Each: failureLines, All: failurePeak},
+		large:   logs.Limiter{Say: log.Warn, What: "worqr: more results were too large and weren't stored", Each: expiredLines, All: failurePeak},
 	}
 }
 
@@ -96,12 +98,27 @@ func (f *failures) moot(t *Attempt, text string) {
 	}
 }
 
+// oversized logs that a result isn't stored.
+func (f *failures) oversized(t *Attempt, size, most int) {
+	if f.large.Allow(t.session.queue.id) {
+		f.log.Warn("worqr: a result is too large and isn't stored; store it elsewhere, and return a reference", t.named("bytes", size, "MaxResult", most)...)
+	}
+}
+
 // expired logs how many tasks of a queue expired before they started. No handler failed, so the
 // policy only limits the number of lines.
 func (f *failures) expired(queue string, tasks int) {
 	if f.late.AllowMany(queue, tasks) {
 		f.log.Warn("worqr: tasks expired before they started; list them with Failed",
 			"queue", queue, "tasks", tasks, "kind", string(store.Expired))
+	}
+}
+
+// tooLarge logs how many tasks of a queue failed because they are too large.
+func (f *failures) tooLarge(queue string, tasks, most int) {
+	if f.finals.AllowMany(queue, tasks) {
+		f.log.Error("worqr: tasks failed for good: they are larger than this peer allows; list them with Failed",
+			"queue", queue, "tasks", tasks, "kind", string(store.Malformed), "MaxPayload", most)
 	}
 }
 
@@ -140,7 +157,7 @@ func (f *failures) first(at place) bool {
 
 // flush logs the counts of suppressed lines.
 func (f *failures) flush() {
-	for _, l := range []*logs.Limiter{&f.retries, &f.finals, &f.ignored, &f.late, &f.panics, &f.stuck, &f.strange} {
+	for _, l := range []*logs.Limiter{&f.retries, &f.finals, &f.ignored, &f.late, &f.panics, &f.stuck, &f.strange, &f.large} {
 		l.Flush()
 	}
 }

@@ -1,98 +1,121 @@
 package engine
 
 import (
+	"context"
+	"errors"
+	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
 
-// After a queue has moved to another node, two beats may be in flight. Whichever is answered first,
+// After a queue has moved to another node, two heartbeats may be in flight. Whichever is answered first,
 // neither suggests that writes were lost; later losses are noticed.
 func TestPulsesOfTwoNodes(t *testing.T) {
 	t.Parallel()
-	r := seated(t, nil)
-	grant := r.engine.Lease.Grant.Milliseconds()
+	var l lease
 	for i, beat := range []struct {
 		sent, answered time.Duration
 		now, deadline  int64 // deadline without the grant
-		lines          int   // logged by then, that writes were lost
+		lost           bool
 	}{
-		{2, 3, 1000, 990, 0},
-		{1, 4, 990, 500, 0}, // from the previous node
-		{5, 6, 2000, 1000, 0},
-		{7, 8, 3000, 1999, 1},
+		{2, 3, 1000, 990, false},
+		{1, 4, 990, 500, false}, // from the previous node
+		{5, 6, 2000, 1000, false},
+		{7, 8, 3000, 1999, true},
 	} {
-		p := store.Pulse{Now: beat.now, Deadline: beat.deadline + grant, Rank: -1}
-		if r.pulseLocked(noon.Add(beat.answered), &p, noon.Add(beat.sent)); len(r.mu.after) != beat.lines {
-			t.Errorf("beat %d: %d lines, want %d", i, len(r.mu.after), beat.lines)
+		p := store.Pulse{Now: beat.now, Deadline: beat.deadline + 60_000}
+		if i == 0 {
+			p.Deadline = 0
+		}
+		if lost := l.grant(noon.Add(beat.answered), noon.Add(beat.sent), &p, time.Minute); lost != beat.lost {
+			t.Errorf("heartbeat %d: lost %v", i, lost)
 		}
 	}
 }
 
-// TestPulse checks how a session reacts to the answer to a heartbeat.
+// How a session reacts to the answer to a heartbeat.
 func TestPulse(t *testing.T) {
 	t.Parallel()
-	beat := time.Second // of a lease of 3 s
 	for name, c := range map[string]struct {
-		setup func(r *Session)
-		pulse store.Pulse
-		look  bool
-		lines int // logged, that writes were lost
-		check func(r *Session) bool
+		setup          func(s *Session)
+		pulse          store.Pulse
+		look, crowded  bool
+		says, compares int // how many ends it says; whether it asks Redis what it holds
 	}{
-		"nothing":                      {},
-		"tasks wait":                   {pulse: store.Pulse{Waiting: 1}, look: true},
-		"tasks wait, and all are busy": {setup: func(r *Session) { r.queue.taken = 4 }, pulse: store.Pulse{Waiting: 1}},
-		"tasks wait, and we leave":     {setup: func(r *Session) { r.closing = true }, pulse: store.Pulse{Waiting: 1}},
-		"something was canceled":       {setup: func(r *Session) { r.queue.taken = 4 }, pulse: store.Pulse{Canceled: 5}, look: true},
-		"an acknowledgement was lost": {setup: func(r *Session) { r.seen, r.said = 9, 9 }, pulse: store.Pulse{Canceled: 5}, look: true,
-			check: func(r *Session) bool { return r.seen == 0 && r.said == 0 }},
-		"the deadline went back": {setup: func(r *Session) { r.granted = 500 }, pulse: store.Pulse{Deadline: 400}, lines: 1},
-		"longest idle":           {pulse: store.Pulse{Rank: 0}, check: func(r *Session) bool { return r.listens.Equal(noon.Add(2 * beat)) }},
-		"among the idle":         {pulse: store.Pulse{Rank: 1}, check: func(r *Session) bool { return r.listens.IsZero() }},
-		"what could not go back goes now": {setup: func(r *Session) {
-			r.refused = []*Attempt{r.holds("a", 1, ""), newAttempt(r, "gone", store.Start{})}
-		}, pulse: store.Pulse{Held: 1}, check: func(r *Session) bool { return len(r.outbox) == 1 && r.refused == nil }},
-		"as many as we hold": {setup: func(r *Session) { r.idle, r.mismatch.weight = nil, 5; r.holds("a", 1, "") }, pulse: store.Pulse{Held: 1},
-			check: func(r *Session) bool { return r.mismatch.weight == 0 }},
-		"more than we hold": {setup: func(r *Session) { r.idle = nil }, pulse: store.Pulse{Held: 1},
-			check: func(r *Session) bool { return r.mismatch.weight == differs }},
-		"more, while rounds are under way": {pulse: store.Pulse{Held: 1}, check: func(r *Session) bool { return r.mismatch.weight == busy }},
-		"an earlier heartbeat": {setup: func(r *Session) { r.renewed = noon.Add(time.Minute) },
-			check: func(r *Session) bool { return r.renewed.Equal(noon.Add(time.Minute)) }},
+		"nothing":                          {pulse: store.Pulse{Rank: -1}},
+		"tasks wait":                       {pulse: store.Pulse{Rank: -1, More: 1}, look: true},
+		"tasks wait, and all are busy":     {setup: func(s *Session) { s.queue.taken = 4 }, pulse: store.Pulse{Rank: -1, More: 1}},
+		"in a pause":                       {pulse: store.Pulse{Rank: -1, More: store.InPause}},
+		"idle, as Redis knows":             {setup: func(s *Session) { s.idle = true }, pulse: store.Pulse{Rank: 3}},
+		"idle, and Redis doesn't know":     {setup: func(s *Session) { s.idle = true }, pulse: store.Pulse{Rank: -1}, look: true},
+		"idle since the heartbeat":         {setup: func(s *Session) { s.idle, s.talked = true, noon.Add(1) }, pulse: store.Pulse{Rank: -1}},
+		"another worker is idle":           {setup: func(s *Session) { s.ready("a") }, pulse: store.Pulse{Rank: -1, Idle: 1, Held: 1}, crowded: true, says: 1},
+		"only this one is idle":            {setup: func(s *Session) { s.idle = true; s.ready("a") }, pulse: store.Pulse{Rank: 0, Idle: 1, Held: 1}},
+		"handlers hang":                    {setup: func(s *Session) { s.ready("a"); s.queue.pace.lull() }, pulse: store.Pulse{Rank: -1, Held: 1}, says: 1},
+		"they may hang: Prefetch is set":   {setup: func(s *Session) { s.ready("a"); s.queue.pace.lull(); s.queue.opts.Prefetch = 3 }, pulse: store.Pulse{Rank: -1, Held: 1}},
+		"a prefetched task must stop":      {setup: func(s *Session) { s.ready("a") }, pulse: store.Pulse{Rank: -1, Held: 1, Stops: []string{"a", "unknown"}}, says: 1},
+		"what was refused goes back":       {setup: func(s *Session) { s.refused = []*Attempt{s.holds("a", 1, ""), {ID: "gone"}} }, pulse: store.Pulse{Rank: -1, Held: 1}, says: 1},
+		"as many as it holds":              {setup: func(s *Session) { s.holds("a", 1, "") }, pulse: store.Pulse{Rank: -1, Held: 1}},
+		"more than it holds":               {pulse: store.Pulse{Rank: -1, Held: 1}, compares: 1},
+		"more, while rounds are in flight": {setup: func(s *Session) { s.sends() }, pulse: store.Pulse{Rank: -1, Held: 1}},
+		"for the tenth time":               {setup: func(s *Session) { s.sends(); s.passes = compareEach - 1 }, pulse: store.Pulse{Rank: -1, Held: 1}, compares: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			r := seated(t, nil)
-			r.engine.Lease = LeaseOf(3 * beat)
-			r.talked = noon.Add(-time.Minute)
+			s := seated(t, nil)
+			s.talked = noon.Add(-time.Minute)
 			if c.setup != nil {
-				c.setup(r)
+				c.setup(s)
 			}
-			if name != "longest idle" && c.pulse.Rank == 0 {
-				c.pulse.Rank = -1
+			s.stop() // reconcile gets no answer
+			s.pulseLocked(noon.Add(time.Millisecond), &c.pulse, noon)
+			compares := 0
+			if s.looking {
+				compares = 1
 			}
-			c.pulse.Now = 1000
-			r.pulseLocked(noon.Add(time.Millisecond), &c.pulse, noon)
-			if name == "longest idle" {
-				r.listens = r.listens.Add(-time.Millisecond)
+			if s.look != c.look || s.crowded != c.crowded || len(s.say) != c.says || compares != c.compares {
+				t.Errorf("look %v, crowded %v, says %d, compares %d", s.look, s.crowded, len(s.say), compares)
 			}
-			if r.look != c.look || len(r.mu.after) != c.lines {
-				t.Errorf("look %v, %d lines", r.look, len(r.mu.after))
+			if c.pulse.Rank == 0 && !s.lease.first.After(noon) || c.pulse.Rank != 0 && !s.lease.first.IsZero() {
+				t.Error("it's the first of the idle ones until", s.lease.first)
 			}
-			if r.granted != 1000+2000 || r.renewed.Before(noon) {
-				t.Error(r.granted, r.renewed)
-			}
-			if c.check != nil && !c.check(r) {
-				t.Errorf("seen %d, said %d, listens %v, weight %d", r.seen, r.said, r.listens, r.mismatch.weight)
-			}
-			r.idle = make(chan struct{})
 		})
 	}
 }
 
-// TestLeaseOf checks the times that follow from a lease.
+// ready makes the session hold a prefetched task, and a handler has just returned.
+func (s *Session) ready(id string) {
+	t := s.holds(id, 1, "")
+	s.queue.ready, s.queue.bytes, s.queue.taken = append(s.queue.ready, t), s.queue.bytes+t.size, 4
+	s.queue.pace.last = noon
+}
+
+// A token, a round or a deadline that goes back shows that Redis has lost writes; each loss is reported once.
+func TestLossOfTokens(t *testing.T) {
+	t.Parallel()
+	m := marks{token: 9}
+	before := m.now()
+	for i, c := range []struct {
+		last  int64
+		since Mark
+		lost  bool
+	}{{9, before, false}, {12, before, false}, {5, before, true}, {5, before, false}, {4, m.now(), false}} {
+		if lost := m.isLost(c.last, c.since); lost != c.lost {
+			t.Errorf("%d: %v", i, lost)
+		}
+	}
+	if !m.isLost(4, m.now()) {
+		t.Error("the next loss isn't noticed")
+	}
+}
+
+// The times that follow from a lease.
 func TestLeaseOf(t *testing.T) {
 	t.Parallel()
 	for d, want := range map[time.Duration]Lease{
@@ -104,4 +127,190 @@ func TestLeaseOf(t *testing.T) {
 			t.Errorf("%v: %v", d, got)
 		}
 	}
+}
+
+// If Redis has lost writes, tasks that only it assigns to the worker go back, and those whose start it has lost stop.
+func TestReconcile(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	began, cause := make(chan struct{}), make(chan error)
+	w := served(t, redistest.URL(), nil, func(ctx context.Context, a *Attempt) ([]byte, error) {
+		if string(a.Payload) == "a" {
+			close(began)
+			<-ctx.Done()
+			cause <- context.Cause(ctx)
+		}
+		return nil, nil
+	})
+	s := w.join("w")
+	w.enqueue("a")
+	<-began
+	w.eventually("it's idle", func() bool { return w.number("ZCARD", w.keys.Idle()) == 1 })
+	w.do("DEL", w.keys.Working("w"))
+	w.do("ZADD", w.keys.Working("w"), 1, "w.3.1.7", 2, "w.3.1.8n", 99, "w.9999.1.1")
+	w.do("LPUSH", w.keys.Process("w.3.1.7"), "stranger")
+	w.do("LPUSH", w.keys.Process("w.3.1.8n"), "k:x")
+	w.do("HSET", strings.Replace(w.keys.Waiting(), ":queues:", ":tasks:", 1), "k:x", (&store.Record{Payload: []byte("x")}).Append(nil))
+	w.do("HSET", strings.Replace(w.keys.Waiting(), ":queues:", ":runs:", 1), "k:x", "w.3.1.8n:0:0:")
+	w.beat(s)
+	is.Equal(<-cause, ErrEvicted)
+	w.eventually("the strangers have run", func() bool { return w.counts.Finished.Load() == 2 })
+	is.Equal(w.number("ZCARD", w.keys.Working("w")), 1) // a round that isn't answered yet may have started it
+	is.True(w.counts.Lost.Load() >= 1)
+}
+
+// What happens to held tasks and to waiting callers when a session ends.
+func TestSessionEnds(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		why   error
+		cause error
+		lost  int64
+	}{
+		"left":    {ErrNotWorking, ErrShutdown, 0},
+		"evicted": {ErrEvicted, ErrEvicted, 3},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			s := seated(t, nil)
+			asked := &want{n: 2, got: make(chan taken, 1)}
+			s.wants = []*want{asked}
+			s.sends()
+			task, risky := s.holds("a", 1, ""), s.holds("b", 2, "")
+			risky.risky = true
+			s.engine.risk.Store(true)
+			s.queue.taken = 0
+			s.ready("c")
+			s.queue.taken = 0
+			s.queue.spare = s.queue.grabLocked(2)
+			end, empty := s.says(task, store.Done), &want{n: 1, got: make(chan taken, 1)}
+			s.wants = []*want{empty}
+			s.flight[0].slots = nil
+			s.endLocked(c.why, false)
+			for _, a := range []*Attempt{task, risky} {
+				if got := context.Cause(a.ctx); got != c.cause {
+					t.Errorf("the context of %s ends with %v", a.ID, got)
+				}
+			}
+			if got := s.queue.counts.Lost.Load(); got != c.lost {
+				t.Error(got, "are lost")
+			}
+			if s.engine.risk.Load() || len(s.held) > 0 || len(s.queue.ready) > 0 || s.queue.bytes != 0 || s.queue.taken != 0 || s.queue.session != nil || s.ctx.Err() == nil {
+				t.Error("something is left")
+			}
+			if d := <-end.done; !errors.Is(d.err, ErrNotOwner) || !errors.Is(d.err, c.why) {
+				t.Error("a caller that ends a task gets", d.err)
+			}
+			if got := <-empty.got; got.err != c.why {
+				t.Error("a caller that wants a task gets", got.err)
+			}
+			if got := <-asked.got; !errors.Is(got.err, c.why) || !errors.Is(got.err, store.ErrUnknown) {
+				t.Error("a caller whose task may have begun gets", got.err)
+			}
+			if s.lookLocked() || s.refuseLocked() != c.why {
+				t.Error("later callers get", s.refuseLocked())
+			}
+			other := &ending{End: task.endOf(store.End{Verb: store.Stop}), done: make(chan settled, 1)}
+			if s.sayLocked(other); len(s.say) > 0 || (<-other.done).err == nil {
+				t.Error("an ending is accepted")
+			}
+		})
+	}
+}
+
+// Membership.Evicted is called once, however often the eviction is noticed.
+func TestEvictedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		told := 0
+		w := lonely(t)
+		s := newSession(w.Queue, w.view, Membership{Worker: "w", Evicted: func() { told++ }})
+		r := &round{Round: store.Round{Start: &store.Start{}}}
+		for range 2 {
+			s.Refused()
+			s.handle(r, store.Result{StartErr: store.ErrEvicted})
+		}
+		synctest.Wait()
+		is.New(t).Equal(told, 1)
+	})
+}
+
+// The end of an exclusive handler's context is logged once for each handler: not again when an
+// answer as old as the lease arrives, nor in the next stall.
+func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		w := lonely(t)
+		w.engine.Lease = LeaseOf(time.Second)
+		o := plain
+		o.Exclusive = true
+		w.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, o)
+		s := newSession(w.Queue, w.view, Membership{Worker: "w"})
+		defer s.lease.stop()
+		begin := time.Now()
+		renew := func(sent time.Time) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			s.lease.renew(time.Now(), sent)
+		}
+		says := func(lines int) {
+			t.Helper()
+			synctest.Wait()
+			is.Equal(w.said.has("lease expired"), lines)
+		}
+		hold := func(id string) *Attempt {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			return s.holds(id, 1, "")
+		}
+		first := hold("first")
+		time.Sleep(950 * time.Millisecond)
+		says(1)
+		is.Equal(context.Cause(first.Context()), ErrLeaseExpired)
+		renew(begin.Add(20 * time.Millisecond)) // sent before the stall, answered after it
+		says(1)
+		renew(time.Now())
+		time.Sleep(time.Second)
+		says(1) // the held tasks have ended already
+		renew(time.Now())
+		second := hold("second")
+		time.Sleep(800 * time.Millisecond)
+		renew(time.Now())
+		time.Sleep(800 * time.Millisecond)
+		says(1)
+		is.NoErr(second.Context().Err())
+		time.Sleep(200 * time.Millisecond)
+		says(2)
+		is.Equal(context.Cause(second.Context()), ErrLeaseExpired)
+	})
+}
+
+// The last outcome wakes all that wait for it: Run and Unhandle may wait for the same queue.
+func TestStored(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		q := lonely(t)
+		q.ending = 2
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		done := make(chan error, 3)
+		for range cap(done) {
+			go func() {
+				q.Stored(ctx)
+				done <- ctx.Err()
+			}()
+		}
+		for range 2 {
+			synctest.Wait()
+			is.Equal(len(done), 0)
+			q.mu.Lock()
+			q.storedLocked()
+			q.mu.Unlock()
+		}
+		for range cap(done) {
+			is.NoErr(<-done)
+		}
+	})
 }

@@ -24,12 +24,12 @@ type Queue struct {
 	counts  *Counts         // shared by both
 	handler Handler         // nil while the queue is served by hand
 	share   *capacity.Share // nil while the queue is served by hand
-	upset   logs.Outage
-	unsound logs.Outage // failures of Backoff and of errors' methods
+	upset   logs.Outage     // outcomes that Redis refuses
+	unsound logs.Outage     // failures of Backoff and of errors' methods
+	unread  logs.Outage     // large payloads that can't be read
 
 	handlers sync.WaitGroup // goroutines that run handlers that weren't disowned
 	stored   chan struct{}  // holds a value when an outcome was stored; capacity 1
-	watch    *time.Timer    // set while tasks are ready: checks whether any has begun
 
 	mu       monitor         // protects the fields below, and those of sessions
 	base     context.Context // parent of the tasks' contexts
@@ -75,13 +75,14 @@ func (e *Engine) Queue(name, id string, o Options) *Queue {
 
 // Serve makes a handler work on the queue. Call it before the first Join.
 func (q *Queue) Serve(h Handler, o Options) {
-	q.watch = time.AfterFunc(time.Hour, q.unstick)
-	q.watch.Stop()
 	q.handler, q.opts = h, &o
 	q.share = q.engine.Capacity.Share(o.Weight, o.Priority, q.takeTurn)
 }
 
 func (q *Queue) serves() bool { return q.handler != nil }
+
+// isFailed reports whether it's the failed queue of a queue.
+func (q *Queue) isFailed() bool { return q.id != q.name }
 
 // SetBase sets the parent of the contexts of tasks, for sessions that begin later.
 func (q *Queue) SetBase(ctx context.Context) {
@@ -91,7 +92,7 @@ func (q *Queue) SetBase(ctx context.Context) {
 }
 
 // Join begins a session once the worker has joined the queue.
-func (q *Queue) Join(v *store.View, m Membership) *Session {
+func (q *Queue) Join(v View, m Membership) *Session {
 	s := newSession(q, v, m)
 	q.mu.Lock()
 	q.session = s
@@ -99,10 +100,12 @@ func (q *Queue) Join(v *store.View, m Membership) *Session {
 		s.drainLocked()
 	}
 	q.mu.Unlock()
+	q.engine.background.Go(s.run)
 	s.listen()
 	return s
 }
 
+// Options returns the current options.
 func (q *Queue) Options() *Options {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -116,103 +119,6 @@ func (q *Queue) limitsLocked() (crashes, keep int) {
 		keep = 0
 	}
 	return max(q.opts.MaxCrashes, 0), keep
-}
-
-// A slot is room for one task: the units of the shared capacity that it occupies.
-type slot int
-
-// takeTurn makes the queue ask for tasks when it's its turn with the shared capacity. It keeps the
-// slots that it gets for the next round.
-func (q *Queue) takeTurn() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if q.session != nil {
-		q.spare = append(q.spare, q.grabLocked(min(q.opts.Concurrency-q.taken, store.RoundWeight))...)
-		if len(q.spare) == 0 || q.session.lookLocked() { // a round has asked in the meantime, or will ask
-			q.mu.pass = false // the caller passes turns on itself
-			return
-		}
-	}
-	q.forgoLocked() // it asks again after it rejoins
-	q.mu.pass = false
-}
-
-func (q *Queue) grabLocked(n int) (slots []slot) {
-	q.mu.pass = true
-	if q.draining {
-		q.share.Sated()
-		return nil
-	}
-	got, units := q.share.Take(min(n, q.opts.Concurrency-q.taken))
-	q.taken += got
-	for range got {
-		slots = append(slots, slot(units))
-	}
-	return slots
-}
-
-// wantsLocked reports whether the handler has a free slot, even if there is no shared capacity left
-// for it.
-func (q *Queue) wantsLocked() bool {
-	return !q.draining && q.taken-len(q.spare) < q.opts.Concurrency
-}
-
-// reserveLocked takes slots for up to n tasks that the session will ask for.
-func (q *Queue) reserveLocked(n int) []slot {
-	k := min(n, len(q.spare))
-	slots := q.spare[:k:k]
-	q.spare = q.spare[k:]
-	return append(slots, q.grabLocked(n-k)...)
-}
-
-// fillLocked runs prefetched tasks in slots for which the session got no task, and returns the
-// slots left over.
-func (q *Queue) fillLocked(slots []slot) []slot {
-	for len(slots) > 0 && q.taken <= q.opts.Concurrency {
-		t := q.nextLocked()
-		if t == nil {
-			break
-		}
-		q.beginLocked(t, slots[0], true)
-		slots = slots[1:]
-	}
-	return slots
-}
-
-// unreserveLocked gives back slots for which the session got no task. sated reports that it wants
-// no more tasks at present.
-func (q *Queue) unreserveLocked(slots []slot, sated bool) {
-	if sated {
-		q.forgoLocked()
-	}
-	q.vacateLocked(slots)
-}
-
-func (q *Queue) vacateLocked(slots []slot) {
-	q.taken -= len(slots)
-	for _, of := range slots {
-		q.giveLocked(of)
-	}
-}
-
-func (q *Queue) giveLocked(of slot) {
-	q.share.Give(1, int(of))
-	q.mu.pass = true
-}
-
-// forgoLocked gives back spare slots: the queue wants no more tasks at present.
-func (q *Queue) forgoLocked() {
-	q.share.Sated()
-	q.mu.pass = true
-	q.vacateLocked(q.spare)
-	q.spare = nil
-}
-
-// needsLocked records whether the queue is known to have a task that could start. Only then do other
-// queues leave room for it.
-func (q *Queue) needsLocked(needs bool) {
-	q.share.Needs(needs)
-	q.mu.pass = true
 }
 
 // storedLocked records that the outcome of a task was stored.
@@ -263,12 +169,8 @@ func (q *Queue) Drain() {
 	q.draining = true
 	q.forgoLocked()
 	if s := q.session; s != nil {
-		s.recalls++ // also for rounds in flight
 		s.drainLocked()
-	}
-	q.recallLocked()
-	q.watch.Stop()
-	if s := q.session; s != nil {
+		s.recallLocked()
 		s.lookLocked() // so that Redis no longer counts the worker as idle
 	}
 }
@@ -308,13 +210,13 @@ func (q *Queue) disown(r *run, cause error) {
 }
 
 // keepTrying sends a refused outcome again until it's stored or the worker no longer holds the task.
-func (q *Queue) keepTrying(t *Attempt, o store.Outcome) {
-	for retry := store.NewBackoff(); ; {
+func (q *Queue) keepTrying(t *Attempt, e store.End) {
+	for retry := (&store.Backoff{}); ; {
 		select {
 		case <-time.After(retry.Next()):
 		case <-t.session.ctx.Done():
 		}
-		err := t.End(context.Background(), o)
+		err := t.End(context.Background(), e)
 		if err == nil || errors.Is(err, ErrNotOwner) {
 			q.upset.Note(q.engine.Log, "can't store task results; retrying", nil, "queue", q.id)
 			return
@@ -323,6 +225,16 @@ func (q *Queue) keepTrying(t *Attempt, o store.Outcome) {
 	}
 }
 
+// Recall returns the prefetched tasks.
+func (q *Queue) Recall() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.session != nil {
+		q.session.recallLocked()
+	}
+}
+
+// SetOptions replaces the options, for tasks that begin later.
 func (q *Queue) SetOptions(o Options) {
 	q.setOptions(o)
 	q.takeTurn()
@@ -341,10 +253,7 @@ func (q *Queue) setOptions(o Options) {
 	for _, of := range q.grabLocked(len(q.ready)) {
 		q.beginLocked(q.nextLocked(), of, true)
 	}
-	if len(q.ready) > 0 && o.Prefetch == 0 {
-		q.watch.Reset(q.pace.stale())
-	}
-	if o.Prefetch != 0 && len(q.ready) > max(o.Prefetch, 0) {
-		q.recallLocked()
+	if s := q.session; s != nil && o.Prefetch != 0 && len(q.ready) > max(o.Prefetch, 0) {
+		s.recallLocked()
 	}
 }

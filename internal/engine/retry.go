@@ -8,14 +8,14 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// retry repeats a call while Redis refuses it because replicas are missing, as happens briefly after
-// a failover. It stops after the time that a call may take.
+// retry repeats a call while Redis refuses it for a reason that will pass: replicas are missing, as happens briefly after a
+// failover, the slot is moving, or scripts were flushed. It stops after the time that a call may take.
 func retry(ctx context.Context, within time.Duration, call func() error) error {
 	began, pause := time.Now(), store.NewBackoff()
 	for {
 		err := call()
 		left := within - time.Since(began)
-		if !store.LacksReplicas(err) || left <= 0 {
+		if !store.IsRepeatable(err) || left <= 0 {
 			return err
 		}
 		select {

@@ -17,7 +17,7 @@ import (
 
 // A run is one call of a handler with a task, and how it ends:
 //
-//	handler returns ───────────────────────────▶ end: finish, retry, fail, drop or stop
+//	handler returns ───────────────────────────▶ end: done, retry, snooze, fail, drop or stop
 //	context ends ─▶ Grace ─▶ not returned: disown ─▶ end, without the handler
 //
 // The outcome is stored with the next round; the run doesn't wait for that.
@@ -36,6 +36,7 @@ type run struct {
 	next    *Attempt // for the slot; nil if the slot was given back
 	then    *Options // for next
 	ready   bool     // the context may have ended before the handler begins, as for a prefetched task
+	unread  error    // why the payload couldn't be read; the handler isn't called
 	ending  ending   // valid once it has ended
 
 	mu       sync.Mutex  // protects the fields below
@@ -44,8 +45,8 @@ type run struct {
 	grace    *time.Timer // until it is disowned; nil while its context hasn't ended
 }
 
-func newRun(q *Queue, t *Attempt, opts *Options, of slot, label string, now time.Time) *run {
-	r := &run{queue: q, task: t, opts: t.options(opts), slot: of, label: label, began: now, ctx: t.ctx}
+func newRun(q *Queue, t *Attempt, opts *Options, of slot, label string, now time.Time, unread error) *run {
+	r := &run{queue: q, task: t, opts: t.options(opts), slot: of, label: label, began: now, ctx: t.ctx, unread: unread}
 	q.counts.Running.Add(1)
 	if r.opts.Timeout > 0 {
 		r.ctx, r.cancel = context.WithTimeoutCause(t.ctx, r.opts.Timeout, ErrTimeout)
@@ -76,9 +77,12 @@ func (r *run) handle() {
 		r.ended = time.Now()
 		r.end(err, j, true)
 	}()
-	if r.ready && r.ctx.Err() != nil {
+	switch {
+	case r.unread != nil:
+		err = r.unread
+	case r.ready && r.ctx.Err() != nil:
 		err = context.Cause(r.ctx) // it was canceled in the meantime, or may be
-	} else {
+	default:
 		r.queue.counts.Started.Add(1)
 		r.tell()
 		r.result, err = r.queue.handler(r.ctx, r.task)
@@ -181,18 +185,18 @@ func (r *run) end(err error, j judgement, frees bool) {
 		defer r.cancel()
 	}
 	q, t := r.queue, r.task
-	o, stays := r.outcome(err, j)
-	r.ending = ending{Outcome: t.outcome(o), ours: true, by: r}
+	e, stays := r.outcome(err, j)
+	r.ending = ending{End: t.endOf(e), ours: true, by: r}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t.leftLocked(len(o.Result), r.why(err, j))
+	t.leftLocked(len(r.ending.Result), r.why(err, j))
 	if frees {
 		r.next = q.freedLocked(r)
 	}
 	if stays && q.draining {
 		q.storedLocked()
 	} else {
-		r.ending.before = t.tryLocked(o.Verb)
+		r.ending.before = t.tryLocked(e.Verb)
 		t.session.sayLocked(&r.ending)
 	}
 	// If the session has ended, its slot goes to the worker's next incarnation. Otherwise the
@@ -205,42 +209,41 @@ func (r *run) end(err error, j judgement, frees bool) {
 // outcome returns the outcome for a handler that returned err. If stays is set, the outcome isn't
 // sent while Run drains: the worker keeps the task until it leaves, which returns all remaining
 // tasks in order.
-func (r *run) outcome(err error, j judgement) (o store.Outcome, stays bool) {
-	e, cause := r.queue.engine, context.Cause(r.ctx)
+func (r *run) outcome(err error, j judgement) (e store.End, stays bool) {
+	failures, cause := r.queue.engine.failures, context.Cause(r.ctx)
 	if j.panicked != nil {
-		e.failures.panicked(r.task, j)
+		failures.panicked(r.task, j)
 	}
 	switch {
 	case err == nil:
-		return store.Outcome{Verb: store.Finish, Result: r.result}, false
+		return store.End{Verb: store.Done, Result: r.result}, false
 	case errors.Is(cause, ErrCanceled):
-		return store.Outcome{Verb: store.Drop}, false
+		return store.End{Verb: store.Drop, Reason: canceledWord}, false
 	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrEvicted), errors.Is(cause, ErrLeaseExpired):
-		return store.Outcome{Verb: store.Stop}, errors.Is(cause, ErrShutdown)
+		return store.End{Verb: store.Stop}, errors.Is(cause, ErrShutdown)
 	}
-	if j.Verb == store.Snooze {
-		return j.Outcome, false
+	if j.Verb == store.Snooze || r.unread != nil {
+		return j.End, false
 	}
 	r.queue.counts.Failures.Add(1)
 	switch {
 	case j.panicked != nil: // logged above
 	case errors.Is(cause, context.Canceled): // the handler has ended the task
-		e.failures.moot(r.task, j.text)
+		failures.moot(r.task, j.text)
 	case j.Verb == store.Retry:
-		e.failures.retried(r.task, j.text, j.Delay)
+		failures.retried(r.task, j.text, j.Delay)
 	}
-	return j.Outcome, false
+	return j.End, false
 }
 
 func (r *run) storedLocked(end *ending, d settled) {
 	t := r.task
-	err := t.concludeLocked(end.Verb, end.before, d)
-	if err == nil || errors.Is(err, ErrNotOwner) { // in a pair with a Pool's error, ErrNotOwner comes first
+	if isStored(t.concludeLocked(end.Verb, end.before, d)) {
 		r.queue.storedLocked()
 		return
 	}
 	t.session.engine.background.Go(func() {
-		r.queue.keepTrying(t, end.Outcome)
+		r.queue.keepTrying(t, end.End)
 		r.queue.mu.Lock()
 		defer r.queue.mu.Unlock()
 		r.queue.storedLocked()
@@ -249,7 +252,7 @@ func (r *run) storedLocked(end *ending, d settled) {
 
 // A judgement decides what happens to a task whose handler failed.
 type judgement struct {
-	store.Outcome
+	store.End
 	text     string      // of the error
 	panicked *panicError // of the handler, or of a method of its error; nil if neither panicked
 }
@@ -264,6 +267,9 @@ func (r *run) judge(err error) judgement {
 	p, panicked := err.(*panicError)
 	if err == nil || decided(cause) && !panicked {
 		return judgement{}
+	}
+	if bad, ok := err.(*unfit); ok {
+		return judgement{bad.End, bad.Reason, nil}
 	}
 	judged := make(chan judgement, 1)
 	go func() {

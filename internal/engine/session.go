@@ -14,106 +14,127 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-const (
-	firstAsk   = 4  // tasks to ask for after a lull
-	worthwhile = 32 // outcomes that justify another round
-)
+// A View is a worker's access to a queue; *store.View is one. Its methods may be called concurrently.
+type View interface {
+	// Send sends a round behind those that were sent before. It doesn't block. It calls done once, later and
+	// in order, on the goroutine that reads all replies.
+	Send(r *store.Round, done func(*store.Replied))
+	// Silent reports whether the queue's server has given no sign of life for the timeout of calls.
+	Silent() bool
+	// Fetch reads the task of an attempt; nil if the attempt has ended.
+	Fetch(ctx context.Context, attempt string) (*store.Fetched, error)
+	// CanceledAt returns the last token when a payload was canceled; negative: it wasn't.
+	CanceledAt(ctx context.Context, payload store.Digest) (token int64, err error)
+	// Held returns what a worker holds, according to Redis: attempt → token.
+	Held(ctx context.Context, worker string) (map[string]int64, error)
+	// Leave ends the membership, and returns how many tasks went back.
+	Leave(ctx context.Context, worker string, round int64) (returned int, err error)
+	// Listen calls told for each message, and synced after each gap, until stop is called. Neither may block.
+	Listen(worker string, told func(n store.Notice, message []byte), synced func()) (stop func())
+}
 
 // A Membership is what a worker and Redis agreed on when it joined.
 type Membership struct {
 	Worker  string
 	Asked   int64  // the token that the join specified
 	Round   int64  // rounds are numbered from the next one
-	Evicted func() // a round or a beat was refused; called once, without a lock; must not block
+	Evicted func() // a round or a heartbeat was refused, or the worker needs a new id; called once, without a lock
+	Beat    func() // a heartbeat is wanted now; called without a lock; must not block. nil: none
 }
 
-// A Session is one membership of a worker in a queue, from join to leave. Whatever arrives
-// while a round is in flight goes into the next one. A round carries outcomes, acknowledgements of
-// cancels and requests for tasks.
+// A Session is one membership of a worker in a queue, from join to leave. Whatever arrives while rounds are in
+// flight goes into the next one:
 //
-//	wake, free slot, end of a task, cancel ─▶ wakeLocked ─▶ runRounds:
-//	    compose ─▶ send ─▶ the answer ─▶ apply ─▶ tasks to their takers, and again
-//
-// While tasks flow, a second round is sent behind the first, on another connection, so that neither
-// side waits for the other. If Redis is far away, up to four are in flight.
-//
-// The session keeps the tasks that the worker holds on the queue. A goroutine runs only while there
-// is something to send.
+//	wake, free slot, end of a task, answer ─▶ nudge ─▶ run: receive ─▶ apply ─▶ tasks to their takers
+//	                                                        transmit ─▶ compose ─▶ Send
 type Session struct {
-	engine *Engine
-	queue  *Queue
-	view   *store.View
-	member Membership
-	base   context.Context // parent of the tasks' contexts
-	ctx    context.Context // ends with the session
-	stop   context.CancelFunc
-	deaf   func()      // ends the subscription made by listen
-	upset  logs.Outage // failed rounds
-	odd    logs.Outage // a queue that can't be read
-
-	mu       *monitor      // the queue's; protects the fields below
-	draining chan struct{} // closed when the worker begins to leave; not replaced
-	idle     chan struct{} // closed when there is nothing more to send; nil between talks
-	ended    error         // why there are no more rounds
-	closing  bool          // start no more tasks
-	returned bool          // its tasks are at the front, since the worker has left
-	silent   bool          // send no more rounds
-	drains   bool          // draining is closed
-	held     map[string]*Attempt
-	recalls  int        // how many times ready tasks were recalled
-	refused  []*Attempt // tasks still held because Redis refused to take them back
-	outbox   []*ending  // endings to send
-	wants    []*want    // requests to send
-	troubled bool       // according to the last answer, nothing could be started
-	look     bool       // ask for tasks, or pass the wake-up on
-	number   int64
-	talked   time.Time // when a round was last made or answered
-	seen     int64     // the last cancel that an answer contained
-	said     int64     // the last cancel for which we've told Redis which of our tasks it covers
-	answered int64     // the last answered round
-	token    int64     // the highest token seen on the queue since Redis last lost some
-	losses   int       // how many times it did
-	granted  int64     // ms of Redis time until which the lease holds, according to the last answered beat
-	pulsed   time.Time // when that answer was handled
-	ask      int
-	cancels  cancels
-	listens  time.Time // end of the period in which this worker answers for producers that only publish
-	renewed  time.Time // when the last answered round or beat was sent
-	fence    *time.Timer
-	clock    *time.Timer // fires when the next task is due, and wakes the worker
-	mismatch mismatch
+	engine   *Engine
+	queue    *Queue
+	view     View
+	member   Membership
+	base     context.Context // parent of the tasks' contexts
+	ctx      context.Context // ends with the session
+	stop     context.CancelFunc
+	draining chan struct{} // closed when the worker begins to leave
+	poked    chan struct{} // holds a value when run has something to do; capacity 1
+	upset    logs.Outage   // failed rounds
 	dropped  logs.Loss
-	passed   store.Passed
-	passing  time.Time  // when passed was reset
-	heard    bool       // according to the last answer, observers want events of finished tasks
-	turned   *sync.Cond // signaled when a round is answered and when a talk ends
-	flow     flow
-	far      distance // as of the last answered round
-	flowing  bool     // the last answer brought all that was asked for
-	enough   int      // outcomes that justify another round; 0 if no other round may be sent
+	retry    store.Backoff // of failed rounds; used by run
 
-	gathered chan struct{} // holds a value when enough outcomes have gathered, or nothing must wait; capacity 1
+	mu      *monitor // the queue's; protects the fields below
+	state            // what is held, said and in flight
+	lease   lease
+	marks   marks
+	stops   stops
+	deaf    func()        // ends the subscription made by listen
+	drains  bool          // draining is closed
+	quiet   chan struct{} // closed when nothing is said or in flight; nil if nobody waits for that
+	clock   *time.Timer   // fires when the claimed time has come
+	looking bool          // Redis is being asked what the worker holds
+	passes  int           // heartbeats since that was last compared
 }
 
-func newSession(q *Queue, v *store.View, m Membership) *Session {
+func newSession(q *Queue, v View, m Membership) *Session {
 	q.mu.Lock()
 	base, exclusive := q.base, q.opts.Exclusive
 	q.mu.Unlock()
 	s := &Session{
-		mu: &q.mu, engine: q.engine, queue: q, view: v, member: m, base: base, number: m.Round, answered: m.Round, token: m.Asked, seen: m.Asked, said: m.Asked,
-		held: map[string]*Attempt{}, cancels: cancels{map[hash]map[string]bool{}}, draining: make(chan struct{}), gathered: make(chan struct{}, 1), ask: firstAsk, look: q.serves(), renewed: time.Now(),
+		mu: &q.mu, engine: q.engine, queue: q, view: v, member: m, base: base, draining: make(chan struct{}), poked: make(chan struct{}, 1),
+		state: newState(m.Round, q.serves()), marks: marks{token: m.Asked, round: m.Round}, stops: newStops(),
+		lease: lease{sure: q.engine.Lease.Sure, renewed: time.Now()},
 	}
-	s.turned = sync.NewCond(s.mu)
 	s.dropped.Log, s.dropped.Queue = q.engine.Log, q.id
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.clock = time.AfterFunc(time.Hour, func() { s.Wake() })
 	s.clock.Stop()
 	if q.serves() && exclusive {
-		s.fence = time.AfterFunc(s.engine.Lease.Sure, s.unsure)
+		s.lease.fence = time.AfterFunc(s.lease.sure, s.unsure)
 	}
 	return s
 }
 
+// run sends rounds and handles answers until the session has ended.
+func (s *Session) run() {
+	for {
+		select {
+		case <-s.poked:
+		case <-s.ctx.Done():
+			return
+		}
+		s.receive()
+		s.transmit()
+	}
+}
+
+// nudge wakes run.
+func (s *Session) nudge() {
+	select {
+	case s.poked <- struct{}{}:
+	default:
+	}
+}
+
+// noteLocked has something logged, once the lock is released.
+func (s *Session) noteLocked(say func()) { s.engine.notes.Add(say) }
+
+// transmit sends what there is to send.
+func (s *Session) transmit() {
+	for {
+		s.mu.Lock()
+		r := s.nextLocked(time.Now())
+		s.mu.Unlock()
+		if r == nil {
+			return
+		}
+		s.view.Send(&r.Round, func(a *store.Replied) {
+			r.answer.Store(a)
+			s.nudge()
+		})
+	}
+}
+
+// Start takes up to n tasks for a caller. It blocks until Redis has answered. It fails with ErrNoTask if there are
+// none.
 func (s *Session) Start(ctx context.Context, n int) (all []*Attempt, err error) {
 	err = retry(ctx, s.engine.CallTimeout, func() error {
 		all, err = s.start(ctx, n)
@@ -130,29 +151,54 @@ func (s *Session) start(ctx context.Context, n int) ([]*Attempt, error) {
 		return nil, s.refuseLocked()
 	}
 	s.wants = append(s.wants, w)
-	s.hurryLocked()
-	s.wakeLocked()
 	s.mu.Unlock()
+	s.nudge()
 	t, cause := await(ctx, s, w.got)
 	if cause == nil {
-		return s.given(t.tasks), t.err
+		return s.given(ctx, t)
 	}
 	s.mu.Lock()
-	defer s.mu.Unlock()
 	select {
 	case t := <-w.got: // both were ready
 		s.mu.Unlock()
-		defer s.mu.Lock()
-		return s.given(t.tasks), t.err
+		return s.given(ctx, t)
 	default:
 	}
+	defer s.mu.Unlock()
 	w.gone = true // tasks that still arrive are returned
 	s.wants = slices.DeleteFunc(s.wants, func(o *want) bool { return o == w })
 	for _, t := range w.have {
 		s.giveBackLocked(t)
 	}
-	s.wakeLocked()
 	return nil, cause
+}
+
+// given prepares tasks for the caller that asked for them: it reads large ones.
+func (s *Session) given(ctx context.Context, got taken) (tasks []*Attempt, err error) {
+	for _, t := range got.tasks {
+		why := t.fetch(ctx)
+		s.mu.Lock()
+		switch bad, ok := why.(*unfit); {
+		case why == nil:
+			t.beganLocked(time.Now())
+			tasks = append(tasks, t)
+		case ok:
+			s.sayLocked(t.unbegun(bad.End))
+		default:
+			s.giveBackLocked(t)
+			err = why
+		}
+		s.mu.Unlock()
+	}
+	switch {
+	case len(tasks) > 0:
+		return tasks, nil
+	case err != nil:
+		return nil, err
+	case got.err == nil:
+		return nil, ErrNoTask
+	}
+	return nil, got.err
 }
 
 // await waits for the answer to a request that becomes part of a round. It stops when ctx ends or
@@ -213,9 +259,10 @@ func (s *Session) settle(ctx context.Context, end *ending) settled {
 func (s *Session) unsay(end *ending) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	i := slices.Index(s.outbox, end)
+	i := slices.Index(s.say, end)
 	if i >= 0 {
-		s.outbox = slices.Delete(s.outbox, i, i+1)
+		s.say = slices.Delete(s.say, i, i+1)
+		s.calmLocked()
 	}
 	return i >= 0
 }
@@ -226,26 +273,22 @@ func (s *Session) sayLocked(end *ending) {
 		end.tellLocked(settled{err: lost(s.ended)})
 		return
 	}
-	s.outbox = append(s.outbox, end)
-	s.wakeLocked()
-	if end.done != nil || end.Verb == store.Stop {
-		s.hurryLocked()
-	}
-	if s.enough > 0 && len(s.outbox) >= s.enough {
-		s.enough = 0
+	s.say = append(s.say, end)
+	if n := len(s.flight); n == 0 || n < maxFlight && len(s.say) >= s.worth() {
 		s.nudge()
 	}
 }
 
-// lost returns the error of a task whose rounds ended with err.
-func lost(err error) error { return &pair{ErrNotOwner, err} }
+// giveBackLocked returns an unbegun task to the front.
+func (s *Session) giveBackLocked(t *Attempt) { s.sayLocked(t.unbegun(store.End{Verb: store.Stop})) }
 
-// A pair joins two errors. It formats lazily, because pairs are made under locks and a Pool's error
-// is user code that may call the peer.
-type pair struct{ first, second error }
-
-func (p *pair) Error() string   { return p.first.Error() + ": " + p.second.Error() }
-func (p *pair) Unwrap() []error { return []error{p.first, p.second} }
+// recallLocked returns the ready tasks. Those of rounds in flight follow them, so that they don't overtake these.
+func (s *Session) recallLocked() {
+	s.recalls++
+	for _, t := range s.queue.withdrawLocked(func(t *Attempt) bool { return t.session == s }) {
+		s.giveBackLocked(t)
+	}
+}
 
 // Wake makes the worker ask for tasks, and reports whether it will.
 func (s *Session) Wake() bool {
@@ -256,68 +299,48 @@ func (s *Session) Wake() bool {
 
 func (s *Session) lookLocked() bool {
 	s.look = true
-	s.wakeLocked()
+	s.nudge()
 	return s.ended == nil && !s.silent
 }
 
-// wakeLocked starts the talk if there is something to send.
-func (s *Session) wakeLocked() {
-	if s.idle == nil && s.ended == nil && !s.silent && s.dueLocked() {
-		s.idle = make(chan struct{})
-		s.engine.background.Go(s.runRounds)
-	}
-}
-
-func (s *Session) stopLocked() {
-	close(s.idle)
-	s.idle = nil
-	s.turned.Broadcast()
-}
-
-// dueLocked reports whether there is something to send.
-func (s *Session) dueLocked() bool {
-	return len(s.outbox) > 0 || len(s.wants) > 0 || len(s.cancels.received) > 0 || s.acknowledgesLocked() || s.look
-}
-
-// acknowledgesLocked reports whether there is something to report about cancels.
-func (s *Session) acknowledgesLocked() bool {
-	return s.said < s.seen && len(s.held) > 0
-}
-
-// freeLocked reports whether the handler can take a task.
-func (s *Session) freeLocked() bool { return s.queue.serves() && !s.closing && s.queue.wantsLocked() }
-
-// vacateLocked gives back the slots for which an exchange got no task.
-func (s *Session) vacateLocked(e *exchange) {
-	if s.queue.serves() && e != nil && !e.lent {
-		s.queue.unreserveLocked(e.slots, true)
-		s.queue.asked -= e.Ahead
-		e.slots = nil
-	}
-}
-
-// Leave sends everything that hasn't been sent, returns all tasks to the front and ends the
-// membership. If ctx ends first, other peers return the tasks once the lease expires.
-func (s *Session) Leave(ctx context.Context) error {
-	s.mu.Lock()
-	s.closing = true
-	s.drainLocked()
-	s.hurryLocked()
-	s.look = s.queue.serves() // so that Redis no longer counts the worker as idle
-	s.wakeLocked()
-	s.mu.Unlock()
-	if err := s.quiet(ctx); err != nil {
-		s.End(ErrNotWorking)
-		return err
-	}
-	s.Interrupt() // before other workers can start them
-	n, err := s.view.Leave(ctx, s.member.Worker, s.member.Asked, s.Last())
-	s.queue.counts.Stopped.Add(int64(n))
+// listen makes the session receive messages about work and cancels.
+func (s *Session) listen() {
+	stop := s.view.Listen(s.member.Worker, s.notify, func() { s.Wake() }) // earlier messages may have been missed
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.returned = err == nil
-	s.endLocked(ErrNotWorking)
-	return err
+	s.deaf = stop
+}
+
+// Unlisten ends the subscription made by listen.
+func (s *Session) Unlisten() {
+	s.mu.Lock()
+	stop := s.deaf
+	s.mu.Unlock()
+	if stop != nil {
+		stop()
+	}
+}
+
+// notify handles a message from a channel of the queue.
+func (s *Session) notify(n store.Notice, message []byte) {
+	switch {
+	case n == store.IsCanceled:
+		s.canceled(message)
+	case n == store.Woken && string(message) == store.AskHeartbeat:
+		if s.member.Beat != nil {
+			s.member.Beat()
+		}
+	case n == store.Woken:
+		s.Wake()
+	case n == store.Work:
+		// From a producer that only pushes and publishes. All workers receive it; the one that has
+		// been idle longest responds for all, and those respond that don't know their rank yet.
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if time.Now().Before(s.lease.first) || s.idle && s.talked.After(s.lease.ranked) {
+			s.lookLocked()
+		}
+	}
 }
 
 // Drain closes Attempt.Draining: the worker begins to leave.
@@ -341,22 +364,62 @@ func (s *Session) Last() int64 {
 	return s.number
 }
 
-// quiet waits until the session is idle and then silences it: another round would make the leave
-// stale.
-func (s *Session) quiet(ctx context.Context) error {
+// Leave sends everything that hasn't been sent, returns all tasks to the front and ends the
+// membership. If ctx ends first, other peers return the tasks once the lease expires.
+func (s *Session) Leave(ctx context.Context) error {
+	s.mu.Lock()
+	s.closing, s.patient = true, time.Now().Add(s.engine.CallTimeout)
+	s.drainLocked()
+	s.queue.forgoLocked()
+	s.mu.Unlock()
+	if err := s.hush(ctx); err != nil {
+		s.End(ErrNotWorking)
+		return err
+	}
+	s.Interrupt() // before other workers can start them
+	n, err := s.view.Leave(ctx, s.member.Worker, s.Last())
+	s.queue.counts.Stopped.Add(int64(n))
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.endLocked(ErrNotWorking, err == nil)
+	return err
+}
+
+// hush waits until everything is said and answered, and then silences the session: another round would make the
+// leave a late copy.
+func (s *Session) hush(ctx context.Context) error {
 	for {
 		s.mu.Lock()
-		idle := s.idle
-		s.silent = idle == nil
+		quiet := s.quietLocked()
 		s.mu.Unlock()
-		if idle == nil {
+		if quiet == nil {
 			return nil
 		}
+		s.nudge()
 		select {
-		case <-idle:
+		case <-quiet:
 		case <-ctx.Done():
 			return context.Cause(ctx)
 		}
+	}
+}
+
+// quietLocked silences the session if nothing is said or in flight. Otherwise it returns what to wait for.
+func (s *Session) quietLocked() <-chan struct{} {
+	if s.silent = s.silent || s.ended != nil || len(s.say)+len(s.flight) == 0; s.silent {
+		return nil
+	}
+	if s.quiet == nil {
+		s.quiet = make(chan struct{})
+	}
+	return s.quiet
+}
+
+// calmLocked wakes hush, if nothing is said or in flight.
+func (s *Session) calmLocked() {
+	if s.quiet != nil && (s.silent || s.ended != nil || len(s.say)+len(s.flight) == 0) {
+		close(s.quiet)
+		s.quiet = nil
 	}
 }
 
@@ -364,10 +427,32 @@ func (s *Session) quiet(ctx context.Context) error {
 func (s *Session) End(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.endLocked(err)
+	s.endLocked(err, false)
 }
 
-func (s *Session) endLocked(err error) {
+// Refused ends the session after a heartbeat found that the worker is no longer a member.
+func (s *Session) Refused() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.evictedLocked()
+}
+
+// evictedLocked ends the session: the worker is no longer a member, or must not be one. Whoever is about to leave
+// knows already.
+func (s *Session) evictedLocked() {
+	if s.ended != nil {
+		return
+	}
+	if s.closing {
+		s.endLocked(ErrNotWorking, false)
+		return
+	}
+	s.endLocked(ErrEvicted, false)
+	s.engine.background.Go(s.member.Evicted)
+}
+
+// endLocked ends the session. returned reports that its tasks are at the front, since the worker has left.
+func (s *Session) endLocked(err error, returned bool) {
 	if s.ended != nil {
 		return
 	}
@@ -375,30 +460,30 @@ func (s *Session) endLocked(err error) {
 	if s.queue.session == s {
 		s.queue.session = nil
 	}
-	s.turned.Broadcast()
 	s.stop()
-	if s.fence != nil {
-		s.fence.Stop()
-	}
+	s.lease.stop()
 	s.clock.Stop()
-	s.mu.laterLocked(s.dropped.Flush)
-	if s.queue.serves() {
-		s.queue.forgoLocked()
+	s.noteLocked(s.dropped.Flush)
+	s.queue.forgoLocked()
+	for _, r := range s.flight {
+		s.vacateLocked(r)
+		s.loseLocked(r, err)
 	}
-	for _, end := range s.outbox {
+	for _, end := range s.say {
 		end.tellLocked(settled{err: lost(err)})
 	}
 	for _, w := range s.wants {
-		w.loseLocked(mishap{err: err})
+		w.loseLocked(err, false)
 	}
-	s.outbox, s.wants = nil, nil
+	s.say, s.wants, s.flight = nil, nil, nil
 	cause := ErrShutdown
-	if errors.Is(err, ErrEvicted) {
+	if err == ErrEvicted {
 		cause = ErrEvicted
 		s.queue.counts.Lost.Add(int64(len(s.held)))
 	}
+	s.queue.withdrawLocked(func(t *Attempt) bool { return t.session == s })
 	for _, t := range s.held {
-		if s.returned {
+		if returned {
 			t.returnedLocked(cause)
 		} else {
 			t.lostLocked(cause)
@@ -407,8 +492,16 @@ func (s *Session) endLocked(err error) {
 		s.safeLocked(t)
 	}
 	clear(s.held)
-	if s.queue.serves() {
-		s.queue.withdrawLocked(func(t *Attempt) bool { return t.session == s })
+	s.calmLocked()
+}
+
+// loseLocked tells the callers of a round in flight that the session has ended.
+func (s *Session) loseLocked(r *round, err error) {
+	for _, end := range r.ends {
+		end.tellLocked(settled{err: lost(&pair{err, store.ErrUnknown}), unknown: true})
+	}
+	for _, w := range r.wants {
+		w.loseLocked(err, true)
 	}
 }
 
@@ -418,16 +511,6 @@ func (s *Session) Interrupt() {
 	defer s.mu.Unlock()
 	for _, t := range s.held {
 		t.endLocked(ErrShutdown)
-	}
-}
-
-// Refused ends the session after a heartbeat found that the worker is no longer a member.
-func (s *Session) Refused() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if !s.closing && s.ended == nil { // otherwise the worker knows already
-		s.endLocked(ErrEvicted)
-		s.mu.laterLocked(s.member.Evicted)
 	}
 }
 
@@ -450,3 +533,34 @@ func (s *Session) Abandon() {
 			one.task.named("handlers", handlers, "cause", context.Cause(one.ctx), "grace", one.opts.Grace, "stack", stackOf(one.label))...)
 	}
 }
+
+// lose ends the context of a task that another worker may have.
+func (s *Session) lose(t *Attempt) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	t.endLocked(ErrEvicted)
+}
+
+// safeLocked records that a risky task has ended, so another may start.
+func (s *Session) safeLocked(t *Attempt) {
+	if t.risky {
+		t.risky = false
+		s.engine.risk.Store(false)
+		if s.queue.serves() {
+			s.look = true
+			s.nudge()
+		}
+	}
+}
+
+// maxPayload returns the size of the largest payload that a handler gets.
+func (e *Engine) maxPayload() int {
+	if e.MaxPayload <= 0 {
+		return store.MaxDigested
+	}
+	return min(e.MaxPayload, store.MaxDigested)
+}
+
+// isUnknown reports whether Redis may have carried out what failed with err. A Pool's error is user code
+// whose methods may use the peer, so call it without a lock.
+func isUnknown(err error) bool { return errors.Is(err, store.ErrUnknown) }

@@ -6,35 +6,122 @@ import (
 	"strconv"
 	"sync/atomic"
 	"time"
+
+	"github.com/worqr/worqr/internal/store"
 )
 
-// aheadLocked reserves room to prefetch up to n tasks, for which the round then asks: as many as
-// the handlers will begin soon.
-func (q *Queue) aheadLocked(lanes int, now time.Time, n int) int {
-	most, room := q.roomLocked(now)
-	n = max(min(n, room, (most+lanes-1)/lanes), 0) // the rest is for concurrent rounds
-	q.asked += n
-	return n
+// A slot is room for one task: the units of the shared capacity that it occupies.
+type slot int
+
+// takeTurn makes the queue ask for tasks when it's its turn with the shared capacity. It keeps the
+// slots that it gets for the next round.
+func (q *Queue) takeTurn() {
+	q.mu.Lock()
+	defer q.mu.Unlock()
+	if q.session != nil {
+		q.spare = append(q.spare, q.grabLocked(min(q.opts.Concurrency-q.taken, store.RoundWeight))...)
+		if len(q.spare) == 0 || q.session.lookLocked() { // a round has asked in the meantime, or will ask
+			q.mu.pass = false // the caller passes turns on itself
+			return
+		}
+	}
+	q.forgoLocked() // it asks again after it rejoins
+	q.mu.pass = false
 }
 
-// roomyLocked reports whether more tasks could be prefetched.
-func (q *Queue) roomyLocked(now time.Time) bool {
-	_, room := q.roomLocked(now)
-	return room > 0
+func (q *Queue) grabLocked(n int) (slots []slot) {
+	q.mu.pass = true
+	if q.draining {
+		q.share.Sated()
+		return nil
+	}
+	got, units := q.share.Take(min(n, q.opts.Concurrency-q.taken))
+	q.taken += got
+	for range got {
+		slots = append(slots, slot(units))
+	}
+	return slots
 }
 
-// roomLocked returns how many tasks may be prefetched in total, and how many more than now.
-func (q *Queue) roomLocked(now time.Time) (most, more int) {
-	most = q.opts.Prefetch
+// freeLocked returns how many more tasks the handlers could take, whatever is left of the shared capacity.
+func (q *Queue) freeLocked() int {
+	if q.draining {
+		return 0
+	}
+	return max(q.opts.Concurrency-q.taken+len(q.spare), 0)
+}
+
+// reserveLocked takes slots for up to n tasks that the session will ask for.
+func (q *Queue) reserveLocked(n int) []slot {
+	k := min(n, len(q.spare))
+	slots := q.spare[:k:k]
+	q.spare = q.spare[k:]
+	return append(slots, q.grabLocked(n-k)...)
+}
+
+// fillLocked runs prefetched tasks in slots for which the session got no task, and returns the
+// slots left over.
+func (q *Queue) fillLocked(slots []slot) []slot {
+	for len(slots) > 0 && q.taken <= q.opts.Concurrency {
+		t := q.nextLocked()
+		if t == nil {
+			break
+		}
+		q.beginLocked(t, slots[0], true)
+		slots = slots[1:]
+	}
+	return slots
+}
+
+// unreserveLocked gives back slots for which the session got no task. sated reports that it wants
+// no more tasks at present.
+func (q *Queue) unreserveLocked(slots []slot, sated bool) {
+	if sated {
+		q.forgoLocked()
+	}
+	q.vacateLocked(slots)
+}
+
+func (q *Queue) vacateLocked(slots []slot) {
+	q.taken -= len(slots)
+	for _, of := range slots {
+		q.giveLocked(of)
+	}
+}
+
+func (q *Queue) giveLocked(of slot) {
+	q.share.Give(1, int(of))
+	q.mu.pass = true
+}
+
+// forgoLocked gives back spare slots: the queue wants no more tasks at present.
+func (q *Queue) forgoLocked() {
+	if !q.serves() {
+		return
+	}
+	q.share.Sated()
+	q.mu.pass = true
+	q.vacateLocked(q.spare)
+	q.spare = nil
+}
+
+// needsLocked records whether the queue is known to have a task that could start. Only then do other
+// queues leave room for it.
+func (q *Queue) needsLocked(needs bool) {
+	q.share.Needs(needs)
+	q.mu.pass = true
+}
+
+// roomLocked returns how many more tasks may be prefetched.
+func (q *Queue) roomLocked() int {
+	most := q.opts.Prefetch
 	switch {
 	case q.bytes >= aheadBytes || q.draining || most < 0 || q.opts.MaxCrashes == 1 || q.engine.Capacity.Total() > 0:
-		return 0, 0 // a shared capacity must not be hoarded
-	case most == 0 && q.pace.slow(now):
-		return 0, 0
+		return 0 // a shared capacity must not be hoarded
 	case most == 0:
 		most = q.pace.ahead(q.opts.Concurrency)
 	}
-	return most, most - len(q.ready) - q.asked
+	return max(most-len(q.ready)-q.asked, 0)
 }
 
 // takeLocked runs tasks: some in slots, which the peer keeps for them, and the others as slots
@@ -53,9 +140,6 @@ func (q *Queue) takeLocked(tasks []*Attempt, slots []slot) bool {
 	}
 	for i, of := range slots {
 		q.beginLocked(q.nextLocked(), of, i < before)
-	}
-	if len(q.ready) > 0 && q.opts.Prefetch == 0 {
-		q.watch.Reset(q.pace.stale())
 	}
 	return true
 }
@@ -92,7 +176,6 @@ func (q *Queue) work(t *Attempt, of slot, ready bool) {
 	pprof.SetGoroutineLabels(pprof.WithLabels(t.session.base, pprof.Labels(handlerLabel, name)))
 	now := time.Now()
 	q.mu.Lock()
-	q.pace.began(now, q.handling >= q.opts.Concurrency)
 	opts := q.opts
 	if ready {
 		t.assureLocked(now)
@@ -105,7 +188,7 @@ func (q *Queue) work(t *Attempt, of slot, ready bool) {
 		}
 	}()
 	for t != nil {
-		r = newRun(q, t, opts, of, name, now)
+		r = newRun(q, t, opts, of, name, now, t.fetch(t.ctx))
 		r.ready = ready
 		r.handle()
 		t, opts, now, ready = r.next, r.then, r.ended, true
@@ -115,9 +198,15 @@ func (q *Queue) work(t *Attempt, of slot, ready bool) {
 // freedLocked records that a handler has returned: its slot goes to the task that it returns, or is
 // given back if there is none.
 func (q *Queue) freedLocked(r *run) *Attempt {
-	q.pace.freed(r.ended, r.began, q.opts.Concurrency)
+	q.pace.returned(r.ended, r.ended.Sub(r.began), q.opts.Concurrency)
 	r.then = q.opts
 	return q.vacantLocked(r.ended, r)
+}
+
+// isStuckLocked reports whether handlers keep prefetched tasks waiting: none has returned for a while. A positive
+// Prefetch says that they may wait.
+func (q *Queue) isStuckLocked(now time.Time, while time.Duration) bool {
+	return len(q.ready) > 0 && q.opts.Prefetch == 0 && now.Sub(q.pace.last) >= while
 }
 
 // vacantLocked returns the next task for a slot. It gives the slot back if there is no task, or if
@@ -134,7 +223,6 @@ func (q *Queue) vacantLocked(now time.Time, r *run) *Attempt {
 		if q.handling--; q.handling == 0 {
 			q.grace = 0
 		}
-		q.pace.busy = false
 		q.giveLocked(r.slot)
 		q.handlers.Done()
 		return nil
@@ -150,45 +238,6 @@ func (q *Queue) reassign(r *run) {
 	q.mu.Unlock()
 	if t != nil {
 		go q.work(t, r.slot, true)
-	}
-}
-
-// unstick returns the ready tasks if no handler has begun one of them for a while: other workers
-// may be idle.
-func (q *Queue) unstick() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	if left := q.pace.stale() - time.Since(q.pace.last); left > 0 {
-		if len(q.ready) > 0 {
-			q.watch.Reset(left)
-		}
-		return
-	}
-	q.recallLocked()
-}
-
-// Recall returns the ready tasks.
-func (q *Queue) Recall() {
-	q.mu.Lock()
-	defer q.mu.Unlock()
-	q.recallLocked()
-}
-
-func (q *Queue) recallLocked() {
-	for len(q.ready) > 0 {
-		s := q.ready[0].session
-		s.recallLocked()
-		s.wakeLocked()
-	}
-}
-
-// recallLocked returns the ready tasks, and marks the tasks of rounds in flight to follow them.
-func (s *Session) recallLocked() {
-	s.recalls++
-	for _, t := range s.queue.withdrawLocked(func(t *Attempt) bool { return t.session == s }) {
-		if s.ended == nil {
-			s.giveBackLocked(t)
-		}
 	}
 }
 

@@ -17,7 +17,7 @@ type story struct {
 	left    time.Time         // when its handler returned or its caller ended it; zero before that
 	result  int               // bytes
 	text    string            // of the error
-	over    *store.Outcome    // what was stored, or one without a verb; nil until the attempt has ended for this peer
+	over    *store.End        // what was stored, or one without a verb; nil until the attempt has ended for this peer
 }
 
 // beganLocked records that a handler or caller has begun to work on the task.
@@ -26,15 +26,14 @@ func (t *Attempt) beganLocked(now time.Time) {
 	if h == nil || !h.start.At.IsZero() {
 		return
 	}
-	from := t.Entry
+	from := t.Name
 	if t.Failure != nil {
-		from = t.Failure.From
+		from = t.Failure.Back
 	}
-	digest := t.digest.String()
 	h.start = worqrtrace.Task{
-		At: now, Queue: t.session.queue.name, WorkerID: t.session.member.Worker, AttemptID: t.ID, Key: store.KeyOf(from), Digest: digest[:8],
+		At: now, Queue: t.session.queue.name, WorkerID: t.session.member.Worker, AttemptID: t.ID, Key: store.KeyOf(from), Digest: t.short(),
 		Token: t.Token, Retries: t.Retries, Crashes: t.Crashes, Size: t.size, OnFailed: t.Failure != nil, Waited: now.Sub(h.taken),
-		EnqueuedAt: store.Moment(t.Card.Since), DueAt: store.Moment(t.Due), Headers: h.headers,
+		EnqueuedAt: store.Moment(t.Enqueued), DueAt: store.Moment(t.Due), Headers: h.headers,
 	}
 	t.session.engine.Trace.Started(h.start)
 	if h.over != nil { // it was lost before the caller got it
@@ -50,7 +49,7 @@ func (t *Attempt) leftLocked(result int, text string) {
 }
 
 // overLocked records that the attempt has ended for this peer, with its outcome, if known.
-func (t *Attempt) overLocked(o *store.Outcome) {
+func (t *Attempt) overLocked(o *store.End) {
 	h := t.story
 	if h == nil || h.over != nil {
 		return
@@ -66,7 +65,7 @@ func (t *Attempt) endedLocked() {
 	e.At, e.Error = time.Now(), h.text
 	e.Ran = cmp.Or(h.left, e.At).Sub(h.start.At)
 	switch o.Verb {
-	case store.Finish:
+	case store.Done:
 		e.Outcome, e.ResultSize, e.Error = worqrtrace.Finished, h.result, ""
 	case store.Retry:
 		e.Outcome, e.Next = worqrtrace.Retried, e.At.Add(o.Delay)
@@ -90,9 +89,9 @@ func (t *Attempt) settledLocked(end *ending, what store.Settled) {
 	case store.Gone:
 		t.lostLocked(ErrNotOwner)
 	case store.Canceled:
-		t.overLocked(&store.Outcome{Verb: store.Drop})
+		t.overLocked(&store.End{Verb: store.Drop})
 	default:
-		t.overLocked(&end.Outcome)
+		t.overLocked(&end.End)
 	}
 }
 
@@ -101,7 +100,7 @@ func (t *Attempt) settledLocked(end *ending, what store.Settled) {
 func (t *Attempt) lostLocked(why error) {
 	if h := t.story; h != nil && h.over == nil {
 		h.text = why.Error()
-		t.overLocked(&store.Outcome{})
+		t.overLocked(&store.End{})
 	}
 }
 
@@ -109,19 +108,6 @@ func (t *Attempt) lostLocked(why error) {
 func (t *Attempt) returnedLocked(why error) {
 	if h := t.story; h != nil && h.over == nil {
 		h.text = cmp.Or(h.text, why.Error())
-		t.overLocked(&store.Outcome{Verb: store.Stop})
+		t.overLocked(&store.End{Verb: store.Stop})
 	}
-}
-
-// given returns tasks to the caller that asked for them.
-func (s *Session) given(tasks []*Attempt) []*Attempt {
-	if s.engine.Trace.Tasks {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		now := time.Now()
-		for _, t := range tasks {
-			t.beganLocked(now)
-		}
-	}
-	return tasks
 }

@@ -70,19 +70,19 @@ func judge(err error, v verdict) error {
 func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
-// outcome returns what happens to a task that failed with err. pause returns the delay of a retry.
-func (o *Options) outcome(err error, retries int, pause func(err error) time.Duration) store.Outcome {
+// outcome returns how the attempt of a task that failed with err ends. pause returns the delay of a retry.
+func (o *Options) outcome(err error, retries int, pause func(err error) time.Duration) store.End {
 	v, judged := errors.AsType[*verdict](err)
 	switch _, panicked := errors.AsType[*panicError](err); {
 	case judged && v.kind != "":
 	case judged && v.snooze && !panicked:
-		return store.Outcome{Verb: store.Snooze, Delay: v.after}
+		return store.End{Verb: store.Snooze, Delay: v.after}
 	case panicked && o.FailOnPanic:
 	case retries >= max(o.MaxRetries, 0):
 	case judged:
-		return store.Outcome{Verb: store.Retry, Delay: v.after, Reason: reason(err, store.MaxError)}
+		return store.End{Verb: store.Retry, Delay: v.after, Reason: reason(err, store.MaxError)}
 	default:
-		return store.Outcome{Verb: store.Retry, Delay: pause(err), Reason: reason(err, store.MaxError)}
+		return store.End{Verb: store.Retry, Delay: pause(err), Reason: reason(err, store.MaxError)}
 	}
 	return OutcomeOf(err)
 }
@@ -90,13 +90,13 @@ func (o *Options) outcome(err error, retries int, pause func(err error) time.Dur
 // Longest is the longest delay of a task.
 const Longest = 100 * 365 * 24 * time.Hour
 
-// OutcomeOf returns what happens to a task that fails for good with err.
-func OutcomeOf(err error) store.Outcome {
+// OutcomeOf returns how the attempt of a task that fails for good with err ends.
+func OutcomeOf(err error) store.End {
 	kind := store.Failed
 	if v, judged := errors.AsType[*verdict](err); judged && v.kind != "" {
 		kind = v.kind
 	}
-	return store.Outcome{Verb: store.Fail, Kind: kind, Reason: reason(err, logs.MaxText)}
+	return store.End{Verb: store.Fail, Kind: kind, Reason: reason(err, logs.MaxText)}
 }
 
 // DefaultBackoff returns 2 s before the first retry, doubling to 5 min, with jitter.

@@ -16,14 +16,14 @@ func TestOutcome(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")
 	panicked := func(v any) error { return &panicError{value: v} }
-	retry := func(d time.Duration) store.Outcome { return store.Outcome{Verb: store.Retry, Delay: d} }
-	snooze := func(d time.Duration) store.Outcome { return store.Outcome{Verb: store.Snooze, Delay: d} }
-	fail := func(k store.Kind) store.Outcome { return store.Outcome{Verb: store.Fail, Kind: k} }
+	retry := func(d time.Duration) store.End { return store.End{Verb: store.Retry, Delay: d} }
+	snooze := func(d time.Duration) store.End { return store.End{Verb: store.Snooze, Delay: d} }
+	fail := func(k store.Kind) store.End { return store.End{Verb: store.Fail, Kind: k} }
 	for name, c := range map[string]struct {
 		err     error
 		retries int // of three
 		policy  bool
-		want    store.Outcome
+		want    store.End
 	}{
 		"an error":                     {err: bad, want: retry(time.Minute)},
 		"after two retries":            {err: bad, retries: 2, want: retry(3 * time.Minute)},

@@ -6,15 +6,23 @@
 //
 //   - A Fleet is a peer's view of the fleet; while it is started it has a worker.
 //   - A worker has an id, which changes after each eviction; everything else stays.
-//   - A membership belongs to an id and a queue. It's called doubtful when it may still
-//     exist in Redis but shouldn't. An id that a queue may have evicted is burned there: it can't
-//     be used again.
+//   - A membership belongs to an id and a queue. It's owed when it may still exist in Redis but
+//     shouldn't, until a leave has ended it.
+//   - A node is one server, with the queues whose heartbeats go there.
 //   - The roster is the list of registered peers.
+//
+// # Loops
+//
+// The run loop of a worker joins and leaves queues, and may wait for Redis. Each node has a loop
+// that sends heartbeats and waits for nothing else, and one that evicts, which runs only while a
+// heartbeat has asked for it. Neither calls the logger or a hook: what they have to say is put
+// into Fleet.notes.
 //
 // # Locks
 //
 // worker.joining is held during joins and leaves, and is taken before worker.mu. Fleet.mu and
-// worker.mu are never held together, and only protect reading and writing their fields.
+// worker.mu are never held together, only protect reading and writing their fields, and no method of
+// a session is called under them.
 package fleet
 
 import (
@@ -38,6 +46,11 @@ var (
 	ErrEvictionPolicy = errors.New("worqr: Redis may evict tasks")
 )
 
+// ErrOld means that Redis lacks commands that the scripts need. The worker doesn't start then: it
+// would be a member that starts no tasks and returns none.
+var ErrOld = errors.New("worqr: Redis is too old")
+
+// A Config has what a Fleet needs to know.
 type Config struct {
 	Lines   *store.Lines
 	Space   store.Space
@@ -66,6 +79,7 @@ type Fleet struct {
 	counts Counts
 	warned sync.Once    // warns about the eviction policy
 	lines  logs.Limiter // about evicted workers
+	notes  logs.Calls   // what heartbeats have to say
 
 	mu     sync.Mutex // protects the fields below
 	id     string
@@ -85,9 +99,13 @@ type Queue struct {
 
 // New returns the fleet of a peer. It does no I/O and starts nothing.
 func New(c Config) *Fleet {
+	lost := func(n int) {
+		c.Log.Warn("worqr: notes of heartbeats are missing, since a logger or a hook blocks", "notes", n)
+	}
 	return &Fleet{
 		Config: c, lease: engine.LeaseOf(c.Lease), id: store.NewID(),
 		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more workers were evicted", Each: evictedLines, All: evictedLines},
+		notes: logs.Calls{Dropped: lost, Panicked: func(any) { lost(1) }},
 	}
 }
 
@@ -95,8 +113,12 @@ func New(c Config) *Fleet {
 // keys can name any number of workers.
 const evictedLines = 50
 
-// Flush logs the count of suppressed lines.
-func (f *Fleet) Flush() { f.lines.Flush() }
+// Flush waits until what heartbeats have noted is said, unless that blocks, and logs the count of
+// suppressed lines.
+func (f *Fleet) Flush() {
+	f.notes.Flush()
+	f.lines.Flush()
+}
 
 // Counts returns the counters since the fleet was created.
 func (f *Fleet) Counts() *Counts { return &f.counts }
@@ -115,6 +137,7 @@ func (f *Fleet) present() *worker {
 	return f.worker
 }
 
+// IsStarted reports whether there is a worker.
 func (f *Fleet) IsStarted() bool { return f.present() != nil }
 
 // Start registers a worker and starts its heartbeats. If it fails, nothing has been started.
@@ -137,11 +160,13 @@ func (f *Fleet) Start(ctx context.Context) error {
 		if errors.Is(err, store.ErrUnknown) { // it may be registered
 			tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.lease.Beat)
 			defer cancel()
-			_ = f.unregister(tidy, w.id) // best effort
+			_ = store.Unregister(tidy, f.Lines.Control, f.Space, w.id) // best effort
 		}
 		return err
 	}
-	w.enter(store.Somewhere) // before a queue can join, since it is in this circle at first
+	w.mu.Lock()
+	w.enterLocked(store.Somewhere) // before a queue can join, since it is there at first
+	w.mu.Unlock()
 	f.mu.Lock()
 	f.worker = w
 	f.mu.Unlock()
@@ -150,7 +175,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 }
 
 // Stop makes the worker leave all queues, and waits until its goroutines have ended. If ctx ends
-// first, or Redis stays down, it stops without leaving.
+// first, or Redis stays down, it stops without leaving. It fails with ErrNotStarted.
 func (f *Fleet) Stop(ctx context.Context) error {
 	w, id := f.present(), f.ID()
 	if w == nil {
@@ -170,24 +195,30 @@ func (f *Fleet) Stop(ctx context.Context) error {
 	return err
 }
 
-// Want makes the worker join the queue, and join it again whenever necessary.
-func (f *Fleet) Want(q *Queue) {
+// with calls a function with the worker, under its lock, if there is one.
+func (f *Fleet) with(do func(w *worker)) {
 	if w := f.present(); w != nil {
-		w.want(q)
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		do(w)
 	}
+}
+
+// Want makes the worker join the queue, and join it again whenever necessary. It doesn't block.
+func (f *Fleet) Want(q *Queue) {
+	f.with(func(w *worker) {
+		w.wanted[q.ID] = q
+		w.hurry()
+	})
 }
 
 // Wants reports whether the worker serves a queue or should.
-func (f *Fleet) Wants(id string) bool {
-	w := f.present()
-	if w == nil {
-		return false
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return w.wanted[id] != nil
+func (f *Fleet) Wants(id string) (wants bool) {
+	f.with(func(w *worker) { wants = w.wanted[id] != nil })
+	return wants
 }
 
+// Join makes the worker a member of the queue, and waits for that. It fails with ErrNotStarted.
 func (f *Fleet) Join(ctx context.Context, q *Queue) error {
 	w := f.present()
 	if w == nil {
@@ -196,6 +227,7 @@ func (f *Fleet) Join(ctx context.Context, q *Queue) error {
 	return w.join(ctx, q)
 }
 
+// Leave makes the worker leave the queue with the id, and waits for that. It fails with ErrNotWorking.
 func (f *Fleet) Leave(ctx context.Context, id string) error {
 	w := f.present()
 	if w == nil {
@@ -204,38 +236,39 @@ func (f *Fleet) Leave(ctx context.Context, id string) error {
 	return w.part(ctx, id)
 }
 
-func (f *Fleet) Session(id string) (*engine.Session, error) {
-	w := f.present()
-	if w == nil {
-		return nil, fmt.Errorf("%w; call StartWorker and StartWork first", engine.ErrNotWorking)
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	switch m := w.members[id]; {
-	case m != nil:
-		return m.Session, nil
-	case w.wanted[id] != nil:
-		return nil, fmt.Errorf("%w, and is coming back", engine.ErrEvicted)
-	}
-	return nil, fmt.Errorf("%w; call StartWork first", engine.ErrNotWorking)
+// Session returns the session of the queue with the id. It fails with ErrNotWorking, or with
+// ErrEvicted if the worker is coming back.
+func (f *Fleet) Session(id string) (s *engine.Session, err error) {
+	err = fmt.Errorf("%w; call StartWorker and StartWork first", engine.ErrNotWorking)
+	f.with(func(w *worker) {
+		if m := w.members[id]; m != nil {
+			s, err = m.Session, nil
+		} else if w.wanted[id] != nil {
+			err = fmt.Errorf("%w, and is coming back", engine.ErrEvicted)
+		}
+	})
+	return s, err
 }
 
+// Sessions returns all sessions.
 func (f *Fleet) Sessions() (all []*engine.Session) {
-	w := f.present()
-	if w == nil {
-		return nil
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	for _, m := range w.members {
-		all = append(all, m.Session)
-	}
+	f.with(func(w *worker) {
+		for _, m := range w.members {
+			all = append(all, m.Session)
+		}
+	})
 	return all
 }
 
-// Announce makes the worker rewrite its registration in its next turn.
-func (f *Fleet) Announce() {
-	if w := f.present(); w != nil {
-		w.outdate()
-	}
+// Announce makes the worker rewrite its registration in its next turn. It doesn't block.
+func (f *Fleet) Announce() { f.with(func(w *worker) { w.announced = time.Time{} }) }
+
+// Changed must be called after another server has replaced the previous one, as in a failover, and
+// all connections to the old one are closed. It doesn't block. In its next turn, the worker looks for
+// lost writes on all queues, even idle ones, and rewrites its registration and the list of queues.
+// Changes in quick succession, as when the slots of a cluster move one after the other, are handled
+// together.
+func (f *Fleet) Changed() {
+	f.CameBack()
+	f.with(func(w *worker) { w.moved, w.announced = true, time.Time{} })
 }

@@ -10,20 +10,6 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// noteTurn records that the heartbeat loop begins a turn.
-func (c *circle) noteTurn() {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.turned = time.Now()
-}
-
-// noteAnswer records that Redis has answered a beat that was sent at the given time.
-func (c *circle) noteAnswer(sent time.Time) {
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.answered = sent
-}
-
 // LastBeat returns when the last answered heartbeat was sent, or the worker was started. In a
 // cluster, it refers to the node that has been silent for longest. It is zero without a worker.
 func (f *Fleet) LastBeat() time.Time {
@@ -37,14 +23,11 @@ func (f *Fleet) LastBeat() time.Time {
 }
 
 // beatenLocked does LastBeat's work under the lock.
-func (w *worker) beatenLocked() (oldest time.Time) {
-	beating := map[*circle]bool{w.circles[store.Somewhere]: true} // the circle that renews the registration
+func (w *worker) beatenLocked() time.Time {
+	oldest := w.nodes[store.Somewhere].answered // it renews the registration
 	for _, m := range w.members {
-		beating[m.circle] = true
-	}
-	for _, c := range w.circles {
-		if beating[c] && (oldest.IsZero() || c.answered.Before(oldest)) {
-			oldest = c.answered
+		if at := m.node.answered; at.Before(oldest) {
+			oldest = at
 		}
 	}
 	return oldest
@@ -58,15 +41,16 @@ func (f *Fleet) Unfit() error {
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	if w.closing {
+	switch {
+	case w.closing:
 		return engine.ErrShutdown
-	}
-	if w.evicted {
+	case w.evicted:
 		return fmt.Errorf("%w; it comes back under a new id", engine.ErrEvicted)
 	}
 	for _, id := range slices.Sorted(maps.Keys(w.wanted)) {
 		if w.members[id] == nil {
-			return NotJoined(half(id).Queue)
+			name, _ := nameOf(id)
+			return NotJoined(name)
 		}
 	}
 	if silent := time.Since(w.beatenLocked()); f.Lease > 0 && silent >= f.lease.Sure {
@@ -80,24 +64,19 @@ func NotJoined(queue string) error {
 	return fmt.Errorf("%w: %q hasn't been joined yet", engine.ErrNotWorking, queue)
 }
 
-// stuckAfter is the shortest time after which a heartbeat turn counts as stuck, so that a busy
-// machine doesn't.
+// stuckAfter is the shortest time after which heartbeats count as stuck, so that a busy machine doesn't.
 const stuckAfter = 30 * time.Second
 
 // Stuck returns an error if heartbeats are no longer sent, although Redis may answer: their loop
 // hasn't begun a turn for far longer than a turn may take.
-func (f *Fleet) Stuck() error {
-	w := f.present()
-	if w == nil {
-		return nil
-	}
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	most := max(stuckAfter, 2*(w.patience()+f.lease.Beat))
-	for _, c := range w.circles {
-		if since := time.Since(c.turned); since > most {
-			return fmt.Errorf("no heartbeat has been attempted for %v", since.Round(time.Second))
+func (f *Fleet) Stuck() (err error) {
+	f.with(func(w *worker) {
+		most := max(stuckAfter, 2*(w.patience()+f.lease.Beat))
+		for _, n := range w.nodes {
+			if since := time.Since(n.turned); since > most {
+				err = fmt.Errorf("no heartbeat has been attempted for %v", since.Round(time.Second))
+			}
 		}
-	}
-	return nil
+	})
+	return err
 }

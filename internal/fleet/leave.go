@@ -5,6 +5,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
+	"slices"
 	"sync"
 	"time"
 
@@ -12,103 +14,150 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
+// lastTries is how long a stopping worker tries to reach Redis. That's enough for Redis or a proxy
+// to restart. Otherwise peers would count its end as a crash.
+const lastTries = 2 * time.Second
+
+// leave leaves every queue, while heartbeats continue, and ends the worker.
+func (w *worker) leave(ctx context.Context) error {
+	w.mu.Lock()
+	w.closing = true
+	w.mu.Unlock()
+	if w.await(ctx) == nil { // a join in progress has ended, and no other begins
+		w.pass()
+	}
+	w.mu.Lock()
+	members := slices.Collect(maps.Values(w.members))
+	dead := slices.Collect(maps.Keys(w.dead))
+	w.mu.Unlock()
+	errs := make([]error, len(members))
+	each(members, func(i int, m *member) { errs[i] = w.end(ctx, m) })
+	w.stop()
+	w.ended()
+	for _, m := range members {
+		m.Unlisten()
+	}
+
+	tidy, cancel := context.WithTimeout(ctx, lastTries)
+	if ctx.Err() != nil { // Redis may answer, and one queue has used up all the time
+		tidy, cancel = context.WithTimeout(context.WithoutCancel(ctx), w.fleet.lease.Beat)
+	}
+	defer cancel()
+	ids := append(dead, w.id) // dead workers may stay: their registrations expire
+	last := w.retry(tidy, func() error {
+		return joined([]error{w.settleAll(tidy), store.Unregister(tidy, w.fleet.Lines.Control, w.fleet.Space, ids...)})
+	})
+	w.mu.Lock()
+	for i, m := range members {
+		if _, owed := w.owed[m.membership()]; !owed { // the leave was repeated
+			errs[i] = nil
+		}
+	}
+	w.mu.Unlock()
+	if err := joined(append(errs, last)); err != nil {
+		return fmt.Errorf("leave: Redis didn't confirm it; peers will return this worker's tasks when its lease expires: %w", err)
+	}
+	return nil
+}
+
+// each calls a function for all concurrently.
+func each[T any](all []T, do func(i int, one T)) {
+	var doing sync.WaitGroup
+	for i, one := range all {
+		doing.Go(func() { do(i, one) })
+	}
+	doing.Wait()
+}
+
+// end leaves a queue, and ends its session. If that fails, the membership is owed. After an eviction, there's nothing
+// left to do.
+func (w *worker) end(ctx context.Context, m *member) error {
+	err := m.Leave(ctx)
+	w.fleet.left(m, err)
+	if errors.Is(err, engine.ErrEvicted) || errors.Is(err, store.ErrEvicted) {
+		err = nil
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.rounds[m.queue.Keys] = m.Last()
+	if err != nil {
+		w.owed[m.membership()] = m.Last()
+	}
+	return w.fleet.Describe("leave", m.queue.Name, err)
+}
+
 // forsake ends the session of a membership before the worker leaves. Rounds may be sent until the
 // session has ended.
 func (w *worker) forsake(m *member, why error) {
 	m.End(why)
 	m.Unlisten()
-	w.doubt(m)
-}
-
-// doubt records that a membership may still exist after its session has ended.
-func (w *worker) doubt(m *member) {
-	s := m.stay()
+	round := m.Last()
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.doubtful[m.membership()] = s
+	w.owed[m.membership()] = round
 }
 
-// doubts reports whether doubt has recorded the membership.
-func (w *worker) doubts(m *member) bool {
+// settleAll leaves every queue that the worker may be a member of and shouldn't be. Those that it's going to join
+// again under the same id stay: the join does all that's needed, after settleWorked.
+func (w *worker) settleAll(ctx context.Context) error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	_, noted := w.doubtful[m.membership()]
-	return noted
-}
-
-// settle leaves a queue if the worker may still be a member and shouldn't be. It's called before
-// the worker joins, so that the effects of a lost call don't reach the new membership.
-func (w *worker) settle(ctx context.Context, m membership) error {
-	w.mu.Lock()
-	s, ok := w.doubtful[m]
+	again := map[membership]bool{}
+	for _, q := range w.wanted {
+		again[membership{q.Keys, w.id}] = !w.closing && !w.evicted
+	}
+	var owed []membership
+	for m := range w.owed {
+		if !again[m] {
+			owed = append(owed, m)
+		}
+	}
 	w.mu.Unlock()
-	if !ok {
+	errs := make([]error, len(owed))
+	each(owed, func(i int, m membership) {
+		if err := w.settle(ctx, m); err != nil {
+			errs[i] = fmt.Errorf("%s: %w", m.queue.Workers(), err)
+		}
+	})
+	return joined(errs)
+}
+
+// settleWorked ends a membership under which the worker has worked and that it couldn't leave. So what it held can start
+// when it has joined again. One whose join wasn't answered holds nothing, and a leave would delay the joins of others.
+func (w *worker) settleWorked(ctx context.Context, queue store.Keys) error {
+	w.mu.Lock()
+	m := membership{queue, w.id}
+	round, owed := w.owed[m]
+	worked := owed && round == w.rounds[queue]
+	w.mu.Unlock()
+	if !worked {
 		return nil
 	}
-	_, err := store.Leave(ctx, w.fleet.Lines.Control, m.queue, m.id, s.asked, s.round)
-	switch {
-	case errors.Is(err, store.ErrEvicted):
-		w.burn(m)
-	case err != nil:
+	return w.settle(ctx, m)
+}
+
+func (w *worker) settle(ctx context.Context, m membership) error {
+	w.mu.Lock()
+	round := w.owed[m]
+	w.mu.Unlock()
+	_, err := store.Leave(ctx, w.fleet.Lines.Control, store.SharedOf(m.queue), m.id, round)
+	if err != nil {
 		return err
 	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	delete(w.doubtful, m)
-	w.numbers[m] = max(w.numbers[m], s.round) // otherwise a copy of the leave would end the next membership
+	delete(w.owed, m)
+	if m.id == w.id {
+		w.rounds[m.queue] = max(w.rounds[m.queue], round) // otherwise a copy of the leave would end the next membership
+	}
 	return nil
 }
 
-// settleThese calls settle for queues, concurrently if they are on different nodes. It returns an
-// error for each.
-func (w *worker) settleThese(ctx context.Context, id string, queues []*Queue) []error {
-	errs := make([]error, len(queues))
-	var homes sync.WaitGroup
-	for _, of := range w.fleet.Lines.Control.Homes(keysOf(queues)) {
-		homes.Go(func() {
-			for _, i := range of {
-				errs[i] = w.settle(ctx, membership{queues[i].Keys, id})
-			}
-		})
-	}
-	homes.Wait()
-	return errs
-}
-
-// settleAll concurrently leaves every queue that the worker may be a member of and shouldn't be.
-func (w *worker) settleAll(ctx context.Context) error {
-	w.mu.Lock()
-	joins := map[membership]bool{} // they will be repeated
-	for _, q := range w.wanted {
-		joins[membership{q.Keys, w.id}] = !w.closing && !w.evicted
-	}
-	var ms []membership
-	for m, s := range w.doubtful {
-		if !s.unsure || !joins[m] {
-			ms = append(ms, m)
-		}
-	}
-	w.mu.Unlock()
-	errs := make([]error, len(ms))
-	var leaving sync.WaitGroup
-	for i, m := range ms {
-		leaving.Go(func() { errs[i] = w.settle(ctx, m) })
-	}
-	leaving.Wait()
-	for i, err := range errs {
-		if err != nil {
-			errs[i] = fmt.Errorf("%s: %w", ms[i].queue.Workers(), err)
-		}
-	}
-	return joined(errs)
-}
-
+// part leaves one queue.
 func (w *worker) part(ctx context.Context, queue string) error {
 	// If ctx has ended, the worker still leaves, unless a join hangs: that join may be calling a
 	// method of a Pool's error which makes the worker leave.
-	turn, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	turn, cancel := context.WithTimeout(context.WithoutCancel(ctx), w.patience())
 	defer cancel()
-	defer context.AfterFunc(ctx, func() { time.AfterFunc(2*w.fleet.lease.Beat, cancel) })()
 	if err := w.await(turn); err != nil {
 		return cmp.Or(context.Cause(ctx), err)
 	}
@@ -118,35 +167,51 @@ func (w *worker) part(ctx context.Context, queue string) error {
 	wanted := w.wanted[queue] != nil
 	delete(w.wanted, queue)
 	w.mu.Unlock()
+	if m == nil && wanted {
+		return nil // it was evicted, or never joined, and won't come back
+	}
 	if m == nil {
-		if wanted {
-			return nil // it was evicted and won't come back
-		}
 		return engine.ErrNotWorking
 	}
-	err := m.Leave(ctx)
-	w.fleet.left(m, err)
-	s := m.stay()
+	err := w.end(ctx, m)
 	w.mu.Lock()
 	if w.members[queue] == m {
 		delete(w.members, queue)
 	}
-	w.numbers[m.membership()] = s.round
-	w.doubtful[m.membership()] = s
 	w.mu.Unlock()
-	switch {
-	case errors.Is(err, store.ErrEvicted):
-		w.burn(m.membership())
-		err = nil
-	case err == nil:
-		w.isNone(m.membership())
-	}
 	m.Unlisten()
-	w.mu.Lock()
-	closing := w.closing
-	w.mu.Unlock()
-	if !closing { // otherwise the registration will be removed
-		w.showSelf(ctx, m.id)
+	w.outdate()
+	if err := w.announce(context.WithoutCancel(ctx)); err != nil {
+		w.fleet.Log.Debug("worqr: can't update the registration", "err", err) // retried
 	}
 	return err
+}
+
+// ended waits for the loops, whose calls have been canceled. It doesn't wait forever, for the same
+// reason as the engine's Wait.
+func (w *worker) ended() {
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		w.loops.Wait()
+	}()
+	select {
+	case <-done:
+	case <-time.After(lastTries):
+	}
+}
+
+// retry retries a function while Redis is down, until ctx ends.
+func (w *worker) retry(ctx context.Context, do func() error) error {
+	for retry := store.NewBackoff(); ; {
+		err := do()
+		if err == nil || !w.fleet.isAway(err) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(retry.Next()):
+		}
+	}
 }

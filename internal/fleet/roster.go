@@ -15,8 +15,8 @@ import (
 // that suits the caller.
 func (w *worker) register(ctx context.Context, by store.Runner, id string) error {
 	f := w.fleet
-	w.mu.Lock()
 	names := []string{}
+	w.mu.Lock()
 	for id, q := range w.wanted {
 		if id == q.Name {
 			names = append(names, id)
@@ -32,31 +32,29 @@ func (w *worker) register(ctx context.Context, by store.Runner, id string) error
 	})
 }
 
-// outdate makes the worker rewrite its registration in its next turn.
+// outdate makes the worker write its registration and the names of its queues in its next turn.
 func (w *worker) outdate() {
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.outdated = true
+	w.announced = time.Time{}
 }
 
-// listEvery is how often a worker lists its queues again in a cluster. There, a peer that removes a
+// announceEvery is how often a worker lists its queues again in a cluster. There, a peer that removes a
 // name from the list can't check in the same step whether it's in use. It checks again afterwards,
 // but may die before that.
-const listEvery = time.Minute
+const announceEvery = time.Minute
 
-// announce rewrites the registration and the list of queues if they are out of date. The caller
+// announce writes the registration and the names of the queues, if they are out of date. The caller
 // holds w.joining.
 func (w *worker) announce(ctx context.Context) error {
+	now := time.Now()
 	w.mu.Lock()
-	again := isTime(&w.list)
-	if again {
-		w.list = time.Now().Add(listEvery)
-	}
-	if !w.outdated && !again || w.evicted || w.closing {
+	again := w.fleet.Lines.InCluster() && now.Sub(w.announced) >= announceEvery
+	if !w.announced.IsZero() && !again || w.evicted || w.closing {
 		w.mu.Unlock()
 		return nil
 	}
-	w.outdated = false
+	w.announced = now
 	id := w.id
 	var names []string
 	for _, q := range w.wanted {
@@ -71,7 +69,7 @@ func (w *worker) announce(ctx context.Context) error {
 	return err
 }
 
-// ttl returns how long the registration lasts without a beat; 0 is forever. It outlasts the
+// ttl returns how long the registration lasts without a heartbeat; 0 is forever. It outlasts the
 // worker's eviction, so that the log can contain its name.
 func (w *worker) ttl() time.Duration {
 	if w.fleet.Lease < 0 {
@@ -80,48 +78,59 @@ func (w *worker) ttl() time.Duration {
 	return max(2*w.fleet.Lease, time.Second)
 }
 
-// pruneLater makes the worker remove dead workers from the roster, once their registrations have
-// expired. A worker removes them some time after it starts, in case a peer died after it evicted a
-// worker and before it updated the roster, and again if its own update failed. That's enough, since
-// other workers start later.
-func (w *worker) pruneLater() {
-	if w.fleet.Lease < 0 {
-		return
-	}
+// pruneEvery is how often a worker looks for workers on the roster that have died without being evicted by a live
+// peer, or without a queue. It does so sooner at first, and if Redis has refused that.
+const pruneEvery = time.Hour
+
+// tidy removes the registrations of workers that were evicted a while ago, and sometimes looks for dead ones.
+func (w *worker) tidy(ctx context.Context) {
+	f, now := w.fleet, time.Now()
 	w.mu.Lock()
-	defer w.mu.Unlock()
-	w.prune = time.Now().Add(w.ttl() * 3 / 2)
-}
-
-func (w *worker) pruneIsDue() bool {
-	w.mu.Lock()
-	defer w.mu.Unlock()
-	return isTime(&w.prune)
-}
-
-// isTime reports once that a time has come, and resets it.
-func isTime(t *time.Time) bool {
-	if t.IsZero() || time.Now().Before(*t) {
-		return false
+	var dead []string
+	for id, at := range w.dead {
+		if now.Sub(at) >= nameless*f.lease.Beat/4 {
+			dead = append(dead, id)
+			delete(w.dead, id)
+		}
 	}
-	*t = time.Time{}
-	return true
+	prune := !now.Before(w.prune)
+	w.mu.Unlock()
+	var err error
+	if len(dead) > 0 {
+		err = store.Unregister(ctx, f.Lines.Calls, f.Space, dead...) // or they expire
+	}
+	if prune {
+		again := pruneEvery
+		failed := store.PruneSome(ctx, f.Lines.Calls, f.Space)
+		if failed != nil {
+			again = w.pruneSoon()
+		}
+		err = cmp.Or(err, failed)
+		w.mu.Lock()
+		w.prune = now.Add(again)
+		w.mu.Unlock()
+	}
+	if err != nil {
+		f.Log.Debug("worqr: removing the registrations of dead workers", "workers", len(dead), "err", err)
+	}
 }
 
-func (f *Fleet) unregister(ctx context.Context, ids ...string) error {
-	return store.Unregister(ctx, f.Lines.Control, f.Space, ids...)
-}
+// pruneSoon returns after how long those that are dead now have no registration anymore.
+func (w *worker) pruneSoon() time.Duration { return max(w.ttl(), time.Second) * 3 / 2 }
 
-// registered returns the registrations of the workers that still have one. It gives up soon.
+// nameless is how long a dead worker stays on the roster, in fourths of the time between two
+// heartbeats. A round renews the lease on one queue only, so the lease may expire a heartbeat later
+// on another queue, which is noticed a heartbeat after that. Until then, other peers read its name.
+const nameless = 9
+
+// registered returns the registrations of workers that still have one, by id, of at most a page. It gives up soon.
 func (f *Fleet) registered(ctx context.Context, ids []string) map[string]store.Worker {
 	ctx, cancel := context.WithTimeout(ctx, max(f.lease.Beat/4, 500*time.Millisecond))
 	defer cancel()
 	all := map[string]store.Worker{}
-	for some := range slices.Chunk(ids, page) {
-		workers, _ := store.Registrations(ctx, f.Lines.Calls, f.Space, some)
-		for _, w := range workers {
-			all[w.ID] = w
-		}
+	workers, _ := store.Registrations(ctx, f.Lines.Calls, f.Space, ids[:min(len(ids), page)])
+	for _, w := range workers {
+		all[w.ID] = w
 	}
 	return all
 }

@@ -2,16 +2,11 @@ package fleet
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"unicode"
 
 	"github.com/worqr/worqr/internal/store"
 )
-
-// ErrOld means that Redis lacks commands that the scripts need. The worker doesn't start then: it
-// would be a member that starts no tasks and returns none.
-var ErrOld = errors.New("worqr: Redis is too old")
 
 // checkRedis fails with ErrEvictionPolicy if Redis would evict tasks, with ErrOld if it's too old,
 // with store.ErrCluster for a cluster node given as a single server, and with store.ErrPlain for
@@ -48,6 +43,11 @@ func (f *Fleet) checkRedis(ctx context.Context) error {
 	return nil
 }
 
+// warnPolicy warns once per peer.
+func (f *Fleet) warnPolicy(what string, m store.Policy) {
+	f.warned.Do(func() { f.Log.Warn(what, "maxmemory-policy", m.Name, "maxmemory", m.Maximum) })
+}
+
 // agree fails with store.ErrProtocol if this peer can't work with the fleet's protocol. If the
 // user's ACL rules are too old to read it, agree assumes that it can.
 func (f *Fleet) agree(ctx context.Context) error {
@@ -57,9 +57,4 @@ func (f *Fleet) agree(ctx context.Context) error {
 		return nil
 	}
 	return err
-}
-
-// warnPolicy warns once per peer.
-func (f *Fleet) warnPolicy(what string, m store.Policy) {
-	f.warned.Do(func() { f.Log.Warn(what, "maxmemory-policy", m.Name, "maxmemory", m.Maximum) })
 }

@@ -5,27 +5,20 @@ import (
 	"strings"
 	"time"
 
-	"github.com/worqr/worqr/internal/store"
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// A Half is a queue, by the name that users know, or its failed queue.
-type Half struct {
-	Queue  string
-	Failed bool
-}
+// failedHalf is the suffix of the ids of failed queues.
+const failedHalf = " (failed)"
 
-// half returns the Half for the id of a queue.
-func half(id string) Half {
-	name, failed := strings.CutSuffix(id, failedHalf)
-	return Half{name, failed}
-}
+// nameOf returns the name of a queue as users know it, and whether it's the failed queue.
+func nameOf(id string) (name string, failed bool) { return strings.CutSuffix(id, failedHalf) }
 
 // publics returns the names of queues as users know them, sorted, without duplicates.
 func publics(ids []string) []string {
 	all := make([]string, len(ids))
 	for i, id := range ids {
-		all[i] = half(id).Queue
+		all[i], _ = nameOf(id)
 	}
 	slices.Sort(all)
 	return slices.Compact(all)
@@ -33,8 +26,8 @@ func publics(ids []string) []string {
 
 // traced begins what a Trace gets about a queue and a worker.
 func traced(id, worker string) worqrtrace.Queue {
-	h := half(id)
-	return worqrtrace.Queue{At: time.Now(), Queue: h.Queue, OnFailed: h.Failed, WorkerID: worker}
+	name, failed := nameOf(id)
+	return worqrtrace.Queue{At: time.Now(), Queue: name, OnFailed: failed, WorkerID: worker}
 }
 
 func (f *Fleet) left(m *member, err error) {
@@ -43,17 +36,12 @@ func (f *Fleet) left(m *member, err error) {
 	f.Trace.Left(t)
 }
 
+// returned counts tasks that this peer has returned.
 func (f *Fleet) returned(id string, tasks int) {
 	if tasks > 0 {
+		f.counts.Returned.Add(int64(tasks))
 		t := traced(id, f.ID())
 		t.Tasks = tasks
 		f.Trace.TasksReturned(t)
 	}
-}
-
-// evictedOther reports that this peer has evicted another worker.
-func (f *Fleet) evictedOther(w store.Worker, o *eviction) {
-	f.Trace.WorkerFailed(worqrtrace.Worker{
-		At: time.Now(), WorkerID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, Queues: publics(o.queues), Tasks: o.tasks,
-	})
 }

@@ -1,9 +1,9 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"maps"
 	"slices"
 	"sync"
@@ -12,45 +12,40 @@ import (
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 const page = 100 // queues or workers in one exchange
 
-// A worker is a started peer: its registration and its heartbeats. Its id changes each time it's
+// A worker is a started peer: its registration and its memberships. Its id changes each time it's
 // evicted; everything else stays.
 type worker struct {
 	fleet   *Fleet
 	ctx     context.Context
 	stop    context.CancelFunc
-	last    context.Context // outlives ctx, for final cleanup
-	hasten  context.CancelFunc
-	turn    chan struct{} // wakes the worker to join queues now; capacity 1
+	turn    chan struct{} // begins a turn of the run loop now; capacity 1
 	loops   sync.WaitGroup
 	started time.Time
 	outside logs.Outage // failed joins
 
 	joining chan struct{} // holds a value during a join or leave, which takes it before mu
 
-	absent bool // it comes back under a new id and hasn't joined all its queues; protected by joining
+	absent bool      // it comes back under a new id and hasn't joined all its queues; protected by joining
+	former []*member // of the evicted id, whose tokens haven't been compared since; protected by joining
 
-	mu       sync.Mutex // protects the fields below
-	id       string
-	evicted  bool
-	closing  bool
-	moved    bool              // the server was replaced, and tokens haven't been compared since
-	calm     time.Time         // until then, such changes are deferred
-	recheck  bool              // a deferred change must be handled
-	outdated bool              // the registration or the names of the queues couldn't be written
-	wanted   map[string]*Queue // queues to serve, even after failures and evictions
-	members  map[string]*member
-	numbers  map[membership]int64 // last rounds of memberships that this id has left
-	burned   map[membership]bool  // queues from which this id may have been evicted
-	doubtful map[membership]stay  // memberships that may exist and shouldn't
-	dead     map[string]bool      // workers evicted recently
-	prune    time.Time            // when to look for dead workers on the roster; zero: none are known
-	circles  map[string]*circle   // by home
-	shifted  time.Time            // when slots last changed owners or another server replaced the previous one
-	list     time.Time            // when to list the queues again; zero: never
+	mu        sync.Mutex // protects the fields below
+	id        string
+	evicted   bool
+	closing   bool
+	moved     bool              // the server was replaced, and tokens haven't been compared since
+	announced time.Time         // when the registration and the names of the queues were written; zero: they are out of date
+	wanted    map[string]*Queue // queues to serve, even after failures and evictions
+	members   map[string]*member
+	rounds    map[store.Keys]int64 // the last number that this id has used up on a queue without a session
+	owed      map[membership]int64 // memberships to end, unless they are to be joined again, and their last rounds
+	dead      map[string]time.Time // workers on the roster that were evicted, and when
+	prune     time.Time            // when to look for dead workers on the roster
+	nodes     map[string]*node     // by home
 }
 
 // A membership identifies a worker id's membership of a queue.
@@ -59,170 +54,38 @@ type membership struct {
 	id    string
 }
 
-// A stay holds what is needed to end a membership: its last round, and the token of the queue that
-// the join specified.
-type stay struct {
-	round, asked int64
-	unsure       bool // the answer to the join was lost, and no round was sent
-}
-
 // A member is a membership with its session.
 type member struct {
 	*engine.Session
 	queue *Queue
 	id    string // of the worker
-	asked int64  // the token that the join specified
 
 	// Protected by worker.mu.
-	circle *circle   // the circle that sends its heartbeats
-	spared time.Time // no worker is evicted from the queue before this time, since it came from another node
+	node   *node     // that sends its heartbeats
+	due    time.Time // when to send a heartbeat, even if those of other queues aren't due; zero: with them
+	spared time.Time // until then, no worker is evicted from the queue, since it came from another node
 }
 
 func (m *member) membership() membership { return membership{m.queue.Keys, m.id} }
 
-// stay returns what is needed to end the membership.
-func (m *member) stay() stay {
-	return stay{round: m.Last(), asked: m.asked}
-}
-
 func newWorker(f *Fleet, id string) *worker {
 	w := &worker{
-		fleet: f, id: id, started: time.Now(),
+		fleet: f, id: id, started: time.Now(), announced: time.Now(),
 		turn: make(chan struct{}, 1), joining: make(chan struct{}, 1),
-		wanted: map[string]*Queue{}, members: map[string]*member{},
-		numbers: map[membership]int64{}, burned: map[membership]bool{}, doubtful: map[membership]stay{},
-		dead: map[string]bool{}, circles: map[string]*circle{},
-	}
-	if f.Lines.InCluster() {
-		w.list = time.Now().Add(listEvery)
+		wanted: map[string]*Queue{}, members: map[string]*member{}, rounds: map[store.Keys]int64{},
+		owed: map[membership]int64{}, dead: map[string]time.Time{}, nodes: map[string]*node{},
 	}
 	w.ctx, w.stop = context.WithCancel(context.Background())
-	w.last, w.hasten = context.WithCancel(context.Background())
-	w.pruneLater()
+	w.prune = w.started.Add(w.pruneSoon())
 	return w
 }
 
-// want makes the worker join the queue and stay joined.
-func (w *worker) want(q *Queue) {
-	w.mu.Lock()
-	w.wanted[q.ID] = q
-	w.mu.Unlock()
-	w.hurry()
-}
-
-// hurry makes the worker join its queues now.
+// hurry begins a turn of the run loop now.
 func (w *worker) hurry() {
 	select {
 	case w.turn <- struct{}{}:
 	default:
 	}
-}
-
-// leave leaves every queue, while heartbeats continue, and ends the worker.
-func (w *worker) leave(ctx context.Context) error {
-	w.mu.Lock()
-	w.closing = true
-	w.mu.Unlock()
-	if w.await(ctx) == nil { // a join in progress has ended, and no other begins
-		w.pass()
-	}
-	w.mu.Lock()
-	members := slices.Collect(maps.Values(w.members))
-	w.mu.Unlock()
-	errs, once := make([]error, len(members)), make([]bool, len(members)) // whether to try once more
-	var leaving sync.WaitGroup
-	for i, m := range members {
-		leaving.Go(func() {
-			err := m.Leave(ctx)
-			w.fleet.left(m, err)
-			switch {
-			case errors.Is(err, store.ErrEvicted):
-				return
-			case w.fleet.isAway(err) && ctx.Err() == nil:
-				once[i] = true
-				w.doubt(m)
-			}
-			errs[i] = w.fleet.Describe("leave", m.queue.Name, err)
-		})
-	}
-	leaving.Wait()
-	w.stop()
-	w.ended(ctx)
-	for _, m := range members {
-		m.Unlisten()
-	}
-	again, enough := context.WithTimeout(ctx, lastTries)
-	defer enough()
-	err := w.retry(again, func() error { return w.settleAll(ctx) })
-	for i, m := range members {
-		if once[i] && !w.doubts(m) {
-			errs[i] = nil
-		}
-	}
-	errs = append(errs, err)
-	if slices.Contains(errs, nil) && ctx.Err() != nil { // Redis answers, and one queue has used up all the time
-		var cancel func()
-		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), w.fleet.lease.Beat)
-		defer cancel()
-	}
-	err = w.retry(again, func() error { return w.fleet.unregister(ctx, w.id) })
-	if err := joined(append(errs, err)); err != nil {
-		return fmt.Errorf("leave: Redis didn't confirm it; peers will return this worker's tasks when its lease expires: %w", err)
-	}
-	return nil
-}
-
-// lastTries is how long a stopping worker tries to reach Redis. That's enough for Redis or a proxy
-// to restart. Otherwise peers would count its end as a crash.
-const lastTries = 2 * time.Second
-
-// ended waits for the loops. When ctx ends, or after lastTries, it cancels their calls, and after
-// another lastTries it gives up, for the same reason as engine.Engine.Wait.
-func (w *worker) ended(ctx context.Context) {
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		w.loops.Wait()
-	}()
-	defer w.hasten()
-	select {
-	case <-done:
-		return
-	case <-ctx.Done():
-	case <-time.After(lastTries):
-	}
-	w.hasten()
-	select {
-	case <-done:
-	case <-time.After(lastTries): // their calls fail immediately
-	}
-}
-
-// retry retries a function while Redis is down, until ctx ends.
-func (w *worker) retry(ctx context.Context, do func() error) error {
-	for retry := store.NewBackoff(); ; {
-		err := do()
-		if err == nil || !w.fleet.isAway(err) {
-			return err
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(retry.Next()):
-		}
-	}
-}
-
-// isAway reports whether an error means that Redis doesn't answer.
-func (f *Fleet) isAway(err error) bool { return err != nil && f.Log.Away != nil && f.Log.Away(err) }
-
-// belong maintains the worker's memberships until it ends: it joins and leaves queues, and comes
-// back after an eviction. Heartbeats don't wait for that.
-func (w *worker) belong() {
-	every := w.fleet.lease.Beat
-	w.repeat(every, every, w.turn, &w.outside, "can't join queues or renew the registration; retrying", func(ctx context.Context) (time.Duration, error) {
-		return every, w.look(ctx)
-	})
 }
 
 // patience is how long one turn may take. It's longer in a cluster, where each step may wait for a
@@ -234,32 +97,184 @@ func (w *worker) patience() time.Duration {
 	return 2 * w.fleet.lease.Beat
 }
 
-// repeat calls do after first, then each time after the interval that do returned, and whenever
-// turn fires. After an error it calls do sooner, within most. It ends with the worker, or when do
-// returns errLeft.
-func (w *worker) repeat(first, most time.Duration, turn <-chan struct{}, upset *logs.Outage, says string, do func(context.Context) (next time.Duration, err error), attrs ...any) {
+// belong is the run loop. It maintains the worker's memberships until the worker ends: it joins and
+// leaves queues, and comes back after an eviction. Heartbeats don't wait for that.
+func (w *worker) belong() {
+	f, every := w.fleet, min(w.fleet.lease.Beat, time.Second)
 	retry := store.NewBackoff()
-	timer := time.NewTimer(first)
+	timer := time.NewTimer(every)
 	defer timer.Stop()
 	for {
 		select {
 		case <-w.ctx.Done():
 			return
 		case <-timer.C:
-		case <-turn:
+		case <-w.turn:
 		}
 		ctx, cancel := context.WithTimeout(w.ctx, w.patience())
-		next, err := do(ctx)
+		err := w.look(ctx)
+		w.tidy(ctx)
 		cancel()
-		switch {
-		case w.ctx.Err() != nil, errors.Is(err, errLeft):
+		if w.ctx.Err() != nil {
 			return
-		case err != nil:
-			next = min(retry.Next(), most, next)
-		default:
-			retry.Reset()
 		}
-		upset.Note(w.fleet.Log, says, err, append([]any{"worker", w.fleet.ID()}, attrs...)...)
-		timer.Reset(next)
+		w.outside.Note(f.Log, "can't join queues or renew the registration; retrying", err, "worker", f.ID())
+		if err == nil {
+			retry.Reset()
+			timer.Reset(every)
+		} else {
+			timer.Reset(min(retry.Next(), every))
+		}
 	}
+}
+
+// await takes joining. It fails if ctx ends first, since a join may take as long as Redis does.
+func (w *worker) await(ctx context.Context) error {
+	select {
+	case w.joining <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return context.Cause(ctx)
+	}
+}
+
+func (w *worker) pass() { <-w.joining }
+
+// look is one turn of the run loop.
+func (w *worker) look(ctx context.Context) error {
+	if w.await(ctx) != nil {
+		return nil // another join is taking a while
+	}
+	defer w.pass()
+	w.compareTokens(ctx)
+	w.comeBack(ctx)
+	if err := w.settleAll(ctx); err != nil {
+		w.fleet.Log.Debug("worqr: leaving queues", "err", err)
+	}
+	if err := w.readmitted(ctx); err != nil {
+		return err
+	}
+	err := w.joinAll(ctx)
+	if err == nil {
+		w.served()
+	}
+	return cmp.Or(err, w.announce(ctx))
+}
+
+// readmitted fails if an evicted worker may not serve again because the fleet has moved on to a
+// newer protocol. In a cluster, the node that stores it may be down; that doesn't keep the worker
+// from serving queues on other nodes. The caller holds w.joining.
+func (w *worker) readmitted(ctx context.Context) error {
+	if !w.absent {
+		return nil
+	}
+	err := w.fleet.agree(ctx)
+	if w.fleet.Lines.InCluster() && (w.fleet.isAway(err) || errors.Is(err, store.ErrUnknown)) {
+		w.fleet.Log.Debug("worqr: can't read the fleet's protocol", "err", err)
+		return nil
+	}
+	return err
+}
+
+// isAway reports whether an error means that Redis doesn't answer.
+func (f *Fleet) isAway(err error) bool { return err != nil && f.Log.Away != nil && f.Log.Away(err) }
+
+// wasEvicted is called when a call finds that the worker is no longer a member.
+func (w *worker) wasEvicted(id string) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.id == id && !w.closing {
+		w.evicted = true
+		w.hurry()
+	}
+}
+
+// comeBack gives an evicted worker a new id. It drops all tasks that the worker held: other workers
+// have taken them over, or will, since the worker then leaves the queues from which it wasn't
+// evicted. The caller holds w.joining.
+func (w *worker) comeBack(ctx context.Context) {
+	f := w.fleet
+	w.mu.Lock()
+	if !w.evicted || w.closing {
+		w.mu.Unlock()
+		return
+	}
+	old, id, members := w.id, store.NewID(), w.members
+	w.id, w.evicted, w.members = id, false, map[string]*member{}
+	clear(w.rounds)
+	w.mu.Unlock()
+	w.absent = true
+	f.mu.Lock()
+	f.id = id
+	f.mu.Unlock()
+	f.CameBack()
+
+	f.counts.Evicted.Add(1)
+	queues := slices.Sorted(maps.Keys(members))
+	f.Log.Warn("worqr: this worker was evicted; coming back under a new id", "worker", old, "new", id, "name", f.Name, "queues", queues)
+	f.Trace.Evicted(worqrtrace.Worker{At: time.Now(), WorkerID: old, NewID: id, Name: f.Name, Queues: publics(queues)})
+	for _, m := range members {
+		w.forsake(m, engine.ErrEvicted)
+	}
+	f.Engine.Capacity.Pass() // the units of the ended sessions
+	w.former = slices.Collect(maps.Values(members))
+	w.compareFormer(ctx)
+	if err := store.Unregister(ctx, f.Lines.Control, f.Space, old); err != nil {
+		f.Log.Debug("worqr: removing the old registration", "err", err) // it expires
+	}
+	w.outdate() // it isn't registered until the end of the turn
+}
+
+// served logs that an evicted worker serves again. The caller holds w.joining.
+func (w *worker) served() {
+	w.mu.Lock()
+	id, queues, closing := w.id, slices.Sorted(maps.Keys(w.members)), w.closing
+	w.mu.Unlock()
+	if w.absent && !closing {
+		w.fleet.Log.Info("worqr: serving again under the new id", "worker", id, "queues", queues)
+		w.absent = false
+	}
+}
+
+// compareTokens looks for lost writes if the server has changed. If Redis doesn't answer, it tries
+// again in the next turn. The caller holds w.joining.
+func (w *worker) compareTokens(ctx context.Context) {
+	w.mu.Lock()
+	moved, members := w.moved, slices.Collect(maps.Values(w.members))
+	w.moved = false
+	w.mu.Unlock()
+	if moved && !w.lookForLoss(ctx, members) {
+		w.mu.Lock()
+		w.moved = true
+		w.mu.Unlock()
+	}
+	w.compareFormer(ctx)
+}
+
+// compareFormer looks for lost writes on the queues from which the worker was evicted. The caller holds w.joining.
+func (w *worker) compareFormer(ctx context.Context) {
+	if len(w.former) > 0 && w.lookForLoss(ctx, w.former) {
+		w.former = nil
+	}
+}
+
+// lookForLoss makes sessions report if Redis has lost a token that they had seen. A token never
+// decreases, and rises when a worker is evicted. It's read before the worker leaves, which raises
+// it, too. If other workers have raised it that far in the meantime, the loss goes unnoticed. It
+// reports whether Redis answered.
+func (w *worker) lookForLoss(ctx context.Context, all []*member) (sure bool) {
+	queues, marks := make([]store.Keys, len(all)), make([]engine.Mark, len(all))
+	for i, m := range all {
+		queues[i], marks[i] = m.queue.Keys, m.Mark()
+	}
+	sure = true
+	tokens, errs := store.Tokens(ctx, w.fleet.Lines.Control, queues)
+	for i, m := range all {
+		if errs[i] != nil || tokens[i] < 0 {
+			sure = false
+			continue
+		}
+		m.Compare(tokens[i], marks[i])
+	}
+	return sure
 }

@@ -76,7 +76,7 @@ type Item struct {
 
 func (i *Item) size() int {
 	e := &i.Event
-	return len(e.Payload) + len(e.Result) + len(e.WorkerID) + len(e.PayloadDigest) + len(e.ResultDigest)
+	return len(e.Payload) + len(e.Result) + len(e.WorkerID) + len(e.PayloadDigest)
 }
 
 // Put adds an item. Beyond the limits, an EventSync replaces the waiting items. After the last item,

@@ -11,7 +11,7 @@ func named(q Queue, id string) map[string]string {
 	all := map[string]string{}
 	for _, row := range Table {
 		if !row.Fleet {
-			all[row.Name], all["failed "+row.Name] = row.Of(q, id), row.Of(q.Failed(), id)
+			all[row.Kind], all["failed "+row.Kind] = row.Of(q, id), row.Of(q.Failed(), id)
 		}
 	}
 	return all
@@ -61,7 +61,7 @@ func FuzzNames(f *testing.F) {
 			if other != id {
 				add(name+"/other process", q.Process(other))
 				add(name+"/other working", q.Working(other))
-				add(name+"/other entry", q.Keyed(other))
+				add(name+"/other result", q.Result(other))
 			}
 			for _, k := range []Kind{KindWork, KindEnqueue, KindDone, KindCancel, KindDelete} {
 				isRead(k, q.Channel(k))
@@ -83,28 +83,6 @@ func FuzzChannels(f *testing.F) {
 		queue, kind, ok := s.ParseChannel(channel)
 		if ok && !strings.HasPrefix(channel, s.Queue(queue).Channel(kind)) {
 			t.Errorf("%q is read as %q and %q", channel, queue, kind)
-		}
-	})
-}
-
-// FuzzAdded: a valid key of an added task leads to its name and back, and no other key has that
-// name.
-func FuzzAdded(f *testing.F) {
-	f.Add("019ab697-e800-7012-8004-133456789abc", "a:1764000000000-1043-0123456789abc0h1:a")
-	f.Add("00000000-0000-7000-8000-000000000000", "a:5-1-payload")
-	f.Add("", "a:--")
-	f.Fuzz(func(t *testing.T, key, value string) {
-		if name, ok := AddedName(key); ok {
-			again, card, ok := SplitAdded(name + "0x")
-			if !ok || again != key || card != "0x" {
-				t.Errorf("%q has the name %q, which is that of %q", key, name, again)
-			}
-		}
-		if key, card, ok := SplitAdded(value); ok {
-			name, known := AddedName(key)
-			if !known || name+card != value {
-				t.Errorf("%q has the key %q, and that the name %q", value, key, name)
-			}
 		}
 	})
 }

@@ -3,7 +3,7 @@
 //
 // Table lists them. With the prefix "worqr" and {q} standing for the queue's name in
 // braces, so that all keys of a queue share one Redis Cluster slot, the keys are
-// worqr:queues:{q}, worqr:process:{q}:<process> and so on.
+// worqr:queues:{q}, worqr:process:{q}:<attempt> and so on.
 //
 // The failed queue of q is a queue of the same kind: its keys begin with "worqr:failed" instead of
 // "worqr". So no prefix may end in ":failed". Nor may a prefix contain ":worker": its keys would
@@ -105,17 +105,17 @@ type Queue struct {
 // Scattered reports whether the keys of other queues may be on other nodes.
 func (q Queue) Scattered() bool { return q.clustered }
 
-// Absent returns a key of the queue that never exists: the mark of the empty nonce. Every user that
-// may enqueue may access it. In a cluster, scripts must declare it; elsewhere ok is false. While a
-// slot moves to another node, it makes Redis reject a script before it runs. Without such a key,
-// the script may run and be aborted after its first write, at a key that it doesn't declare and
-// that isn't there.
-func (q Queue) Absent() (key string, ok bool) {
-	if !q.clustered {
-		return "", false
-	}
-	return q.Once(""), true
-}
+// None returns a key of the queue that never exists: that of the empty nonce. Every user that may
+// enqueue may access it. Every script declares it: while a slot moves to another node, it makes Redis
+// reject a script before it runs. Without such a key, the script may run and be aborted after its first
+// write, at a key that it doesn't declare and that isn't there.
+func None(q Queue) string { return q.Once("") }
+
+// NoneBeside returns a key that never exists, in the slot of a key that belongs to no queue.
+func NoneBeside(s Space, key string) string { return s.Queue(key).Once("") }
+
+// Ends returns the prefix and the end of the queue's keys, for scripts that write into a second queue.
+func (q Queue) Ends() (prefix, tail string) { return q.prefix, "{" + q.name + "}" }
 
 // Failed returns the names of the failed queue of q.
 func (q Queue) Failed() Queue { return Queue{q.prefix + failedSuffix, q.name, q.clustered} }
@@ -123,40 +123,34 @@ func (q Queue) Failed() Queue { return Queue{q.prefix + failedSuffix, q.name, q.
 // IsFailed reports whether q is a failed queue.
 func (q Queue) IsFailed() bool { return strings.HasSuffix(q.prefix, failedSuffix) }
 
-// Around returns what comes before and after the kind in the queue's keys, for scripts that write
-// into a second queue.
-func (q Queue) Around() (head, tail string) {
-	return q.prefix + ":", ":{" + q.name + "}"
-}
-
 func (q Queue) key(kind string) string { return q.prefix + ":" + kind + ":{" + q.name + "}" }
 
 // The keys of the queue, one method for each row of Table, which describes their contents.
 
-func (q Queue) Waiting() string                { return q.key("queues") }
-func (q Queue) Process(id string) string       { return q.key("process") + ":" + id }
-func (q Queue) Added() string                  { return q.key("added") }
-func (q Queue) Working(worker string) string   { return q.key("working") + ":" + worker }
-func (q Queue) Workers() string                { return q.key("workers") }
-func (q Queue) Idle() string                   { return q.key("idle") }
-func (q Queue) Suspects() string               { return q.key("suspects") }
-func (q Queue) Rounds() string                 { return q.key("rounds") }
-func (q Queue) Token() string                  { return q.key("token") }
-func (q Queue) Canceled() string               { return q.key("canceled") }
-func (q Queue) Cancel(digest string) string    { return q.key("cancel") + ":" + digest }
-func (q Queue) Holders() string                { return q.key("holders") }
-func (q Queue) Stopping() string               { return q.key("stopping") }
-func (q Queue) Schedule() string               { return q.key("schedule") }
-func (q Queue) Recurring() string              { return q.key("recurring") }
-func (q Queue) Recurrence(entry string) string { return q.key("recurrence") + ":" + entry }
-func (q Queue) Keyed(entry string) string      { return q.key("keyed") + ":" + entry }
-func (q Queue) Contents() string               { return q.key("contents") }
-func (q Queue) Entries() string                { return q.key("entries") }
-func (q Queue) Ledger() string                 { return q.key("ledger") }
-func (q Queue) Once(nonce string) string       { return q.key("once") + ":" + nonce }
-func (q Queue) Result(entry string) string     { return q.key("result") + ":" + entry }
-func (q Queue) Paused() string                 { return q.key("paused") }
-func (q Queue) Ages() string                   { return q.key("ages") }
+func (q Queue) Waiting() string                 { return q.key("queues") }
+func (q Queue) Tasks() string                   { return q.key("tasks") }
+func (q Queue) Ready() string                   { return q.key("ready") }
+func (q Queue) Schedule() string                { return q.key("schedule") }
+func (q Queue) Risky() string                   { return q.key("risky") }
+func (q Queue) Aside() string                   { return q.key("aside") }
+func (q Queue) Next() string                    { return q.key("next") }
+func (q Queue) Runs() string                    { return q.key("runs") }
+func (q Queue) Copies() string                  { return q.key("copies") }
+func (q Queue) Process(id string) string        { return q.key("process") + ":" + id }
+func (q Queue) Working(worker string) string    { return q.key("working") + ":" + worker }
+func (q Queue) Workers() string                 { return q.key("workers") }
+func (q Queue) Suspects() string                { return q.key("suspects") }
+func (q Queue) Leaving() string                 { return q.key("leaving") }
+func (q Queue) Idle() string                    { return q.key("idle") }
+func (q Queue) Rounds() string                  { return q.key("rounds") }
+func (q Queue) State() string                   { return q.key("state") }
+func (q Queue) Crashes() string                 { return q.key("crashes") }
+func (q Queue) CanceledBy(digest string) string { return q.key("canceled") + ":" + digest }
+func (q Queue) Ages() string                    { return q.key("ages") }
+func (q Queue) Recurring() string               { return q.key("recurring") }
+func (q Queue) Recurrence() string              { return q.key("recurrence") }
+func (q Queue) Once(nonce string) string        { return q.key("once") + ":" + nonce }
+func (q Queue) Result(name string) string       { return q.key("result") + ":" + name }
 
 // A Kind is what a channel carries.
 type Kind string
@@ -178,10 +172,10 @@ func (q Queue) Channel(k Kind) string { return q.prefix + "_{" + q.name + "}_" +
 // Wake returns the channel that wakes a worker.
 func (q Queue) Wake(worker string) string { return q.Channel("wake") + ":" + worker }
 
-// End returns the channel for the end of an entry's task. It contains the entry's digest, since a
-// key may be long, and channels are logged.
-func (q Queue) End(entry string) string {
-	return q.Channel("end") + ":" + fmt.Sprintf("%x", sha1.Sum([]byte(entry)))
+// End returns the channel for the end of a named task. It contains the name's digest, since a key may
+// be long, and channels are logged.
+func (q Queue) End(name string) string {
+	return q.Channel("end") + ":" + fmt.Sprintf("%x", sha1.Sum([]byte(name)))
 }
 
 // Pattern returns a pattern for the channels of one kind of all queues.

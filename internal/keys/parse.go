@@ -11,20 +11,18 @@ type Key struct {
 	Type  Type   // that its value must have
 	Queue *Queue // nil if it belongs to no queue
 	Name  string // of the queue
-	Part  string // the rest: a process, a worker, an entry …
+	Part  string // the rest: an attempt, a worker, a name …
 }
 
 // Parse is the inverse of the names: it parses a key of the namespace. Names contain no braces, so
 // a key has only one reading.
-func (s Space) Parse(key string) (k Key, ok bool) { return s.parse(key, bySpot) }
-
-func (s Space) parse(key string, known map[spot]*Row) (k Key, ok bool) {
+func (s Space) Parse(key string) (k Key, ok bool) {
 	rest, ok := strings.CutPrefix(key, s.prefix+":")
 	if !ok {
 		return Key{}, false
 	}
 	kind, id, many := strings.Cut(rest, ":")
-	if r, ok := known[spot{true, many, kind}]; ok {
+	if r, ok := bySpot[spot{true, many, kind}]; ok {
 		return Key{Kind: kind, Type: r.Type, Part: id}, !many || IsWorker(id)
 	}
 	rest, failed := strings.CutPrefix(rest, failedSuffix[1:]+":")
@@ -42,7 +40,7 @@ func (s Space) parse(key string, known map[spot]*Row) (k Key, ok bool) {
 	if k.Part, ok = strings.CutPrefix(part, ":"); many && !ok {
 		return Key{}, false
 	}
-	r, ok := known[spot{false, many, kind}]
+	r, ok := bySpot[spot{false, many, kind}]
 	if ok {
 		k.Type = r.Type
 	}
@@ -59,9 +57,7 @@ const maxID = 64 // bytes; a UUID has 36
 
 // Others reports whether a key that begins with our prefix may belong to a fleet with a longer
 // prefix.
-func (s Space) Others(key string) bool { return s.others(key, bySpot) }
-
-func (s Space) others(key string, known map[spot]*Row) bool {
+func (s Space) Others(key string) bool {
 	rest := strings.TrimPrefix(key, s.prefix+":")
 	for {
 		more, after, ok := strings.Cut(rest, ":")
@@ -72,7 +68,7 @@ func (s Space) others(key string, known map[spot]*Row) bool {
 		if more == failedSuffix[1:] && len(rest) > 0 {
 			continue // no prefix ends like this
 		}
-		if _, ok := NewSpace("x").parse("x:"+rest, known); ok {
+		if _, ok := NewSpace("x").Parse("x:" + rest); ok {
 			return true
 		}
 	}

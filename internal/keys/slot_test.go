@@ -32,22 +32,18 @@ func TestSlot(t *testing.T) {
 	}
 }
 
-// In a cluster, each queue has a key whose name nothing else uses, and which a producer's ACL
-// rule allows.
-func TestAbsent(t *testing.T) {
+// Each queue has a key that nothing else uses, and which a producer's ACL rule allows.
+func TestNone(t *testing.T) {
 	t.Parallel()
-	if key, named := keys.NewSpace("worqr").Queue("q").Absent(); named {
-		t.Error("without a cluster, scripts name", key)
-	}
-	q := keys.NewSpace("worqr").InCluster().Queue("q")
+	q := keys.NewSpace("worqr").Queue("q")
 	for _, of := range []keys.Queue{q, q.Failed()} {
-		key, named := of.Absent()
-		if !named || keys.Slot(key) != keys.Slot("q") || key != of.Once("") {
-			t.Errorf("%s, %v", key, named)
+		key := keys.None(of)
+		if keys.Slot(key) != keys.Slot("q") || key != of.Once("") {
+			t.Error(key)
 		}
 		for _, row := range keys.Table {
 			if row.Of(of, "x") == key || row.Of(of, "") == key && row.Part == "" {
-				t.Errorf("%s is %s, too", key, row.Name)
+				t.Errorf("%s is %s, too", key, row.Kind)
 			}
 		}
 	}

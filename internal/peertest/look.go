@@ -48,7 +48,7 @@ func NothingLeftAt(t testing.TB, c redis.Conn, prefix, queue string, but ...stri
 			continue // record of a cancel
 		}
 		k = strings.TrimPrefix(k, prefix)
-		if k != ":registry" && k != ":protocol" && k != ":token:{"+queue+"}" && !slices.Contains(but, k) {
+		if k != ":registry" && k != ":protocol" && k != ":state:{"+queue+"}" && k != ":failed:state:{"+queue+"}" && !slices.Contains(but, k) {
 			t.Errorf("left behind: %s", k)
 		}
 	}
@@ -81,9 +81,16 @@ func NoTask(t testing.TB, q *worqr.Queue) {
 	}
 }
 
-func Scheduled(t testing.TB, q *worqr.Queue) []inspect.ScheduledTask {
+// Named lists the waiting tasks that aren't on the list.
+func Named(t testing.TB, q *worqr.Queue) []inspect.NamedTask {
 	t.Helper()
-	return slices.Collect(redistest.Each(t, q.Scheduled(t.Context())))
+	return slices.Collect(redistest.Each(t, q.Named(t.Context())))
+}
+
+// Scheduled lists the tasks that wait for their time.
+func Scheduled(t testing.TB, q *worqr.Queue) []inspect.NamedTask {
+	t.Helper()
+	return slices.Collect(redistest.Each(t, q.Named(t.Context(), inspect.NamedScheduled)))
 }
 
 func Failed(t testing.TB, q *worqr.Queue) []inspect.FailedTask {
@@ -173,7 +180,7 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
-// Waiting lists the waiting tasks, front first.
+// Waiting lists the tasks on the list, front first.
 func Waiting(t testing.TB, q *worqr.Queue) []string {
 	t.Helper()
 	var all []string
@@ -196,12 +203,12 @@ func Left(t testing.TB, prefix string) []string {
 	return redistest.Keys(t, redistest.Conn(t), prefix)
 }
 
-// NothingLeft checks that an idle, empty, unserved queue leaves nothing but its name and its token
-// counter.
+// NothingLeft checks that an idle, empty, unserved queue leaves nothing but its name and its
+// state.
 func NothingLeft(t testing.TB, prefix, queue string) {
 	t.Helper()
 	for _, k := range Left(t, prefix) {
-		if !slices.Contains([]string{prefix + ":registry", prefix + ":protocol", prefix + ":token:{" + queue + "}"}, k) {
+		if !slices.Contains([]string{prefix + ":registry", prefix + ":protocol", prefix + ":state:{" + queue + "}", prefix + ":failed:state:{" + queue + "}"}, k) {
 			t.Errorf("left behind: %s", k)
 		}
 	}

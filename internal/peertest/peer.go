@@ -37,8 +37,10 @@ func Failure[T any](_ T, err error) error { return err }
 
 // Verbs calls everything that needs Redis, and returns the errors.
 func Verbs(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]error {
-	var tasks, running, queues, workers error
+	var tasks, named, running, queues, workers error
 	for _, tasks = range q.Tasks(ctx) {
+	}
+	for _, named = range q.Named(ctx) {
 	}
 	for _, running = range q.Running(ctx) {
 	}
@@ -49,7 +51,7 @@ func Verbs(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]error 
 	return map[string]error{
 		"Enqueue": q.Enqueue(ctx, []byte("x")), "Add": Failure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x"), Unique: true})), "EnqueueOnce": Failure(q.EnqueueOnce(ctx, "n", []byte("x"))),
 		"Cancel": Failure(q.Cancel(ctx, []byte("x"))), "Stats": Failure(q.Stats(ctx)),
-		"Tasks": tasks, "Running": running, "Forget": q.Forget(ctx, 0, "n"),
+		"Tasks": tasks, "Named": named, "Running": running, "Forget": q.Forget(ctx, 0, "n"),
 		"Queues": queues, "Workers": workers, "FailWorker": Failure(p.FailWorker(ctx, "x")), "Sweep": Failure(p.Sweep(ctx)),
 		"Pause": q.Pause(ctx), "Resume": q.Resume(ctx), "Delete": q.Delete(ctx), "StartWorker": p.StartWorker(ctx),
 	}

@@ -51,7 +51,7 @@ type tampered struct {
 func (p *Tamper) tamper(c *Through) redis.Conn {
 	t := &tampered{Through: c, of: p}
 	c.OnSend = func(command string, args []any) {
-		if command == "EVALSHA" {
+		if command == "EVALSHA" || command == "EVAL" {
 			t.mu.Lock()
 			defer t.mu.Unlock()
 			t.late = append(t.late, request{command, args})
@@ -67,13 +67,23 @@ func (p *Tamper) tamper(c *Through) redis.Conn {
 	return t
 }
 
+// CarryOut makes a call that was passed to Before or After, on another connection.
+func CarryOut(t testing.TB, c redis.Conn, args []any) {
+	t.Helper()
+	command := "EVALSHA"
+	if script, _ := args[0].(string); len(script) > len(Sha("")) {
+		command = "EVAL" // the first call on a connection sends the script
+	}
+	redistest.Do(t, c, command, args...)
+}
+
 // verb returns which script is called; "" if none is.
 func (r request) verb() string {
 	switch r.command {
 	case "EVALSHA":
-		return store.NameOf(r.args[0].(string))
-	case "EVAL": // sent again, since Redis did not have it
-		return store.NameOf(Sha(r.args[0].(string)))
+		return store.VerbOf(r.args[0].(string))
+	case "EVAL": // Redis may not have it
+		return store.VerbOf(Sha(r.args[0].(string)))
 	}
 	return ""
 }

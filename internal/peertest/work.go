@@ -48,7 +48,8 @@ func Dead(t *testing.T, c redis.Conn, prefix, queue string, lease time.Duration,
 	now := redistest.Sure(redis.Int64s(c.Do("TIME")))(t)
 	deadline := now[0]*1000 + now[1]/1000 + 2*lease.Milliseconds()/3
 	for i := range n {
-		w, p := fmt.Sprintf("dead%05d", i), fmt.Sprintf("process%05d", i)
+		w := fmt.Sprintf("dead%05d", i)
+		p := w + ".1.0.1"
 		for _, err := range []error{
 			c.Send("ZADD", key("workers"), deadline, w),
 			c.Send("HSET", key("rounds"), w, 1),
@@ -60,7 +61,7 @@ func Dead(t *testing.T, c redis.Conn, prefix, queue string, lease time.Duration,
 			}
 		}
 	}
-	Must(t, c.Send("INCRBY", key("token"), n))
+	Must(t, c.Send("HINCRBY", key("state"), "token", n))
 	redistest.Do(t, c, "")
 }
 

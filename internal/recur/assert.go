@@ -1,9 +1,7 @@
 package recur
 
 import (
-	"cmp"
 	"context"
-	"errors"
 	"slices"
 	"time"
 
@@ -11,207 +9,168 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A page is the schedules that one call sends in full.
-type page struct {
-	jobs  []*job
-	all   []store.Schedule
-	bytes int
-}
-
-// A want is a job for which Redis wants the times after a given time, or only the print.
+// A want is a job for which Redis wants the times after a given time.
 type want struct {
 	*job
 	after time.Time
-	state string // the answer
+	word  store.Word
 }
 
-// mostAsked is how often a page is asserted until all prints are those that Redis can compare: it has one
-// schedule that is in force, and up to four that were replaced.
-const mostAsked = 8
+// mostAsked is how often a page is asserted until all prints are those that Redis can compare. It asks for
+// all of them at once, but others may assert theirs meanwhile.
+const mostAsked = 4
 
-// assert asserts jobs, page by page. If a page fails, it continues with the next one.
-func (s *Schedules) assert(ctx context.Context, h *home, l *site, jobs []*job) (err error) {
-	if len(jobs) == 0 {
-		_, err = s.ask(ctx, h, l, nil)
-		return err
-	}
-	for some := range slices.Chunk(jobs, perCall) {
-		failed := s.page(ctx, h, l, some)
-		if isGone(failed) || ctx.Err() != nil {
-			return failed
-		}
-		err = cmp.Or(err, failed)
-	}
-	return err
-}
-
-// page asserts jobs by their prints, and then sends in full the schedules that Redis wants. If
-// Redis has lost one, all jobs are asserted again next.
-func (s *Schedules) page(ctx context.Context, h *home, l *site, jobs []*job) error {
+// assert asserts jobs by their prints, and then sends in full those that Redis wants. Only the latter may
+// need memory, so they come last.
+func (s *Schedules) assert(ctx context.Context, l *site, jobs []*job) error {
 	var wants []want
-	lost := false
-	for n := 0; n < mostAsked && len(jobs) > 0; n++ {
-		short := make([]store.Schedule, len(jobs))
-		for i, j := range jobs {
-			short[i] = store.Schedule{Entry: j.entry, Print: j.print, Since: j.since}
-		}
-		told, err := s.ask(ctx, h, l, short)
+	for some := range slices.Chunk(jobs, perCall) {
+		more, err := s.compare(ctx, l, some)
 		if err != nil {
 			return err
 		}
-		var compare []want
+		wants = append(wants, more...)
+	}
+	return s.send(ctx, l, wants)
+}
+
+// compare asserts a page of jobs by their prints, and returns those whose times Redis wants.
+func (s *Schedules) compare(ctx context.Context, l *site, jobs []*job) (wants []want, err error) {
+	for _, j := range jobs {
+		j.prints = j.prints[max(0, len(j.prints)-1):] // the others were those of replaced ones, or before it moved
+	}
+	for n := 0; n < mostAsked && len(jobs) > 0; n++ {
+		short := make([]store.Schedule, len(jobs))
 		for i, j := range jobs {
-			w := want{j, time.UnixMilli(told[i].After), told[i].State}
-			switch w.state {
+			_, since, _ := s.specOf(l, j)
+			short[i] = store.Schedule{Name: j.name, Since: since, Prints: j.prints}
+		}
+		told, err := s.ask(ctx, l, short)
+		if err != nil {
+			return nil, err
+		}
+		var again []*job
+		for i, j := range jobs {
+			switch s.answered(j, told[i]); told[i].Word {
 			case store.ScheduleCompare:
-				compare = append(compare, w)
+				if s.print(ctx, l, j, told[i].After) {
+					again = append(again, j)
+				}
 			case store.ScheduleWanted, store.ScheduleMore:
-				lost = lost || w.state == store.ScheduleWanted && (j.state == store.ScheduleHeld || j.state == store.ScheduleMore)
-				wants = append(wants, w)
-			default:
-				s.tell(j, told[i])
-				continue
-			}
-			s.known(j, told[i])
-		}
-		jobs = nil
-		for _, w := range compare {
-			if p := s.plan(ctx, w); p != nil {
-				s.printed(w.job, p.print)
-				jobs = append(jobs, w.job)
+				wants = append(wants, want{j, time.UnixMilli(told[i].After[0]), told[i].Word})
 			}
 		}
+		jobs = again
 	}
-	if lost {
-		s.Renew()
+	return wants, nil
+}
+
+// print adds a job's prints after some instants, and reports whether it has them. The first instant is that of
+// the schedule in force; its print comes last, since it stays.
+func (s *Schedules) print(ctx context.Context, l *site, j *job, after []int64) bool {
+	for _, at := range slices.Backward(after) {
+		p := s.plan(ctx, l, want{j, time.UnixMilli(at), store.ScheduleCompare})
+		if p == nil {
+			return false
+		}
+		j.prints = append(j.prints, p.print)
 	}
-	return s.send(ctx, h, l, wants)
+	return true
 }
 
 // send asserts in full the schedules that Redis wants, several per call.
-func (s *Schedules) send(ctx context.Context, h *home, l *site, wants []want) error {
-	var p page
+func (s *Schedules) send(ctx context.Context, l *site, wants []want) error {
+	var jobs []*job
+	var all []store.Schedule
+	size := 0
+	flush := func() error {
+		told, err := s.ask(ctx, l, all)
+		if err != nil {
+			return err
+		}
+		for i, j := range jobs {
+			if s.answered(j, told[i]); told[i].Word != store.ScheduleHeld {
+				j.tried = time.Time{} // another peer was faster, or it was too much for one call
+			}
+		}
+		jobs, all, size = nil, nil, 0
+		return nil
+	}
 	for _, w := range wants {
-		j, plan, spec := w.job, s.plan(ctx, w), s.specOf(w.job)
-		if plan == nil || !s.current(j) {
+		p := s.plan(ctx, l, w)
+		spec, since, current := s.specOf(l, w.job)
+		if p == nil || !current {
 			continue
 		}
-		if p.bytes > 0 && p.bytes+spec.size() > callBytes {
-			if err := s.flush(ctx, h, l, &p); err != nil {
+		if size > 0 && (size+len(spec.Record) > callBytes || len(all) == perCall) {
+			if err := flush(); err != nil {
 				return err
 			}
 		}
-		p.jobs, p.bytes = append(p.jobs, j), p.bytes+spec.size()
-		p.all = append(p.all, store.Schedule{
-			Entry: j.entry, Print: j.print, Since: j.since, Late: spec.Late.Milliseconds(),
-			Times: plan.times, Payload: spec.Payload, Card: spec.Card, Renewed: plan.print,
-		})
+		w.prints = append(w.prints, p.print)
+		jobs, size = append(jobs, w.job), size+len(spec.Record)
+		all = append(all, store.Schedule{Name: w.name, Since: since, Prints: w.prints, Times: p.times, Record: spec.Record})
 	}
-	return s.flush(ctx, h, l, &p)
-}
-
-func (s *Schedules) flush(ctx context.Context, h *home, l *site, p *page) error {
-	if len(p.all) == 0 {
+	if len(all) == 0 {
 		return nil
 	}
-	told, err := s.ask(ctx, h, l, p.all)
-	if err != nil {
-		return err
+	return flush()
+}
+
+// ask asserts some schedules in one call.
+func (s *Schedules) ask(ctx context.Context, l *site, all []store.Schedule) ([]store.Asserted, error) {
+	began := time.Now()
+	told, _, now, err := store.Recur(ctx, s.Calls, l.Keys, s.period.Milliseconds(), 0, all)
+	if err == nil {
+		s.heard(l, began, now)
 	}
-	for i, j := range p.jobs {
-		switch told[i].State {
-		case store.ScheduleHeld:
-			s.printed(j, p.all[i].Renewed)
-		case store.ScheduleCompare: // another peer was faster
-			s.hurry(j)
-		}
-		s.tell(j, told[i])
-	}
-	*p = page{}
-	return nil
+	return told, err
 }
 
 // named is how many schedules a log line names.
 const named = 5
 
-func (s *Schedules) ask(ctx context.Context, h *home, l *site, all []store.Schedule) ([]store.Asserted, error) {
-	began := time.Now()
-	until := s.judgesUntil(h, l, began)
-	told, ended, now, err := store.Recur(ctx, s.Calls, l.Keys, s.period.Milliseconds(), until, all)
-	if err == nil {
-		s.heard(l, began, now)
+// end ends schedules that no peer asserts, a page of them, if this peer may. Otherwise, it only learns Redis's time.
+func (s *Schedules) end(ctx context.Context, l *site, may bool) error {
+	began, until := time.Now(), int64(0)
+	if may {
+		until = s.judgesUntil(l, began)
 	}
-	if err == nil && now <= until && len(ended) == 0 { // otherwise there may be more
-		s.judged(l, began)
+	_, ended, now, err := store.Recur(ctx, s.Calls, l.Keys, s.period.Milliseconds(), until, nil)
+	if err != nil {
+		return err
+	}
+	s.heard(l, began, now)
+	if now <= until && len(ended) == 0 { // otherwise there may be more
+		l.watch = time.Time{}
 	}
 	if len(ended) > 0 && s.lines.Allow(l.ID) {
 		var keys []string
-		for _, entry := range ended[:min(len(ended), named)] {
-			keys = append(keys, logs.Hash(store.KeyOf(entry)))
+		for _, name := range ended[:min(len(ended), named)] {
+			keys = append(keys, logs.Hash(store.KeyOf(name)))
 		}
 		s.Log.Info("worqr: schedules ended: no running peer has them", "queue", l.Name, "count", len(ended), "keys", keys)
 	}
-	return told, err
+	return nil
 }
 
-// known records the answer about a job.
-func (s *Schedules) known(j *job, a store.Asserted) {
+// answered records the answer about a job, and logs if another schedule is in force.
+func (s *Schedules) answered(j *job, a store.Asserted) {
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if j.since = a.Since; a.State != store.ScheduleCompare {
-		j.state = a.State
-	}
-}
-
-// hurry makes a job due in the next turn.
-func (s *Schedules) hurry(j *job) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	j.tried = time.Time{}
-}
-
-func (s *Schedules) printed(j *job, print string) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	j.print = print
-}
-
-// tell records the state of a job in Redis, and logs if another schedule is in force.
-func (s *Schedules) tell(j *job, a store.Asserted) {
-	was := j.state
-	s.known(j, a)
-	if was == a.State {
+	j.since = a.Since
+	s.mu.Unlock()
+	if a.Word == store.ScheduleCompare {
 		return
 	}
-	switch a.State {
-	case store.ScheduleOlder:
+	if a.Word == store.ScheduleOlder && j.word != a.Word {
 		s.say(j, s.Log.Info, "worqr: another peer's newer schedule replaces this one")
-	case store.ScheduleDamaged:
-		s.say(j, s.Log.Error, "worqr: a schedule can't run: its keys have the wrong type; delete them")
 	}
+	j.word = a.Word
 }
 
 // say logs a line about a job, within limits.
 func (s *Schedules) say(j *job, log func(string, ...any), msg string, attrs ...any) {
 	if s.lines.Allow(j.queue) {
-		log(msg, append([]any{"queue", j.queue, "key", logs.Hash(store.KeyOf(j.entry))}, attrs...)...)
+		log(msg, append([]any{"queue", j.queue, "key", logs.Hash(store.KeyOf(j.name))}, attrs...)...)
 	}
-}
-
-// fault logs a problem with the times of a job, once until the times are valid again.
-func (s *Schedules) fault(w want, err error) {
-	kind, attrs := err, []any{"err", err}
-	if p, ok := errors.AsType[*panicError](err); ok {
-		kind, attrs = errPanicked, append(attrs, "stack", p.stack)
-	}
-	never := errors.Is(err, ErrNever)
-	if kind == w.flaw || never && w.state == store.ScheduleMore { // Redis has its last times
-		return
-	}
-	w.flaw = kind
-	if never {
-		s.say(w.job, s.Log.Warn, "worqr: a schedule has no further times", attrs...)
-		return
-	}
-	s.say(w.job, s.Log.Error, "worqr: can't get the next times of a schedule", attrs...)
 }

@@ -6,10 +6,23 @@ import (
 	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
 )
 
-// Prints after an instant are equal for specs with the same payload, properties and next ten times, and
-// only for those.
+// hours is an hourly schedule with n times after an instant.
+func hours(after time.Time, n int) Schedule {
+	return next(func(t time.Time) time.Time {
+		if t = t.Truncate(time.Hour).Add(time.Hour); t.After(after.Add(time.Duration(n) * time.Hour)) {
+			return time.Time{}
+		}
+		return t
+	})
+}
+
+// Prints after an instant are equal for specs with the same record and next ten times after the instant,
+// and only for those.
 func TestPrint(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 1, 0, 30, 0, 0, time.UTC)
@@ -17,22 +30,15 @@ func TestPrint(t *testing.T) {
 		p, _ := s.plan(at, at)
 		return p.print
 	}
-	until := func(n int) Schedule { // hourly, n times
-		return next(func(t time.Time) time.Time {
-			if t = t.Truncate(time.Hour).Add(time.Hour); t.After(at.Add(time.Duration(n) * time.Hour)) {
-				return time.Time{}
-			}
-			return t
-		})
-	}
+	of := func(r store.Record) Spec { return Spec{every(time.Hour), r.Append(nil)} }
 	seen := map[string]string{}
 	for name, s := range map[string]Spec{
 		"hours": {Schedule: every(time.Hour)}, "days": {Schedule: every(24 * time.Hour)}, "seconds": {Schedule: every(time.Second)},
-		"payload": {Schedule: every(time.Hour), Payload: []byte("a")}, "late": {Schedule: every(time.Hour), Late: time.Second},
-		"card": {Schedule: every(time.Hour), Card: []byte("a")}, "both": {Schedule: every(time.Hour), Card: []byte("a"), Payload: []byte("b")},
-		"card of two": {Schedule: every(time.Hour), Card: []byte("ab")},
-		"Berlin":      {Schedule: nightly{3, 0, zone(t, "Europe/Berlin")}}, "New York": {Schedule: nightly{3, 0, zone(t, "America/New_York")}},
-		"never": {Schedule: until(0)}, "once": {Schedule: until(1)}, "nine times": {Schedule: until(9)},
+		"payload": of(store.Record{Payload: []byte("a")}), "late": of(store.Record{Expires: 1000}), "result": of(store.Record{Keep: time.Second}),
+		"metadata": of(store.Record{Metadata: store.Metadata{MaxRetries: 1}}),
+		"both":     of(store.Record{Metadata: store.Metadata{MaxRetries: 1}, Payload: []byte("b")}),
+		"Berlin":   {Schedule: nightly{3, 0, zone(t, "Europe/Berlin")}}, "New York": {Schedule: nightly{3, 0, zone(t, "America/New_York")}},
+		"never": {Schedule: hours(at, 0)}, "once": {Schedule: hours(at, 1)}, "nine times": {Schedule: hours(at, 9)},
 	} {
 		p := print(s)
 		if other, twice := seen[p]; twice {
@@ -41,46 +47,51 @@ func TestPrint(t *testing.T) {
 		seen[p] = name
 	}
 	is := is.New(t)
-	is.Equal(print(Spec{Schedule: every(time.Hour)}), print(Spec{Schedule: every(time.Hour), Payload: []byte{}}))
 	is.Equal(print(Spec{Schedule: nightly{3, 0, time.UTC}}), print(Spec{Schedule: nightly{3, 0, zone(t, "UTC")}}))
-	is.Equal(print(Spec{Schedule: every(time.Hour)}), print(Spec{Schedule: until(10)})) // they differ later
+	is.Equal(print(Spec{Schedule: every(time.Hour)}), print(Spec{Schedule: hours(at, 10)})) // they differ later
 	is.Equal(print(Spec{Schedule: next(func(t time.Time) time.Time { return t })}), "")
+}
+
+// pass makes the first known time of the schedule under x on q one that has come, and wants more.
+func (r *rig) pass() {
+	record := r.field("q", "k:x")
+	now := fmt.Sprint(time.Now().UnixMilli() - 1)
+	r.do("HSET", r.recurrence("q"), "k:x", now+" "+record, "prints:k:x", "0"+r.field("q", "prints:k:x")[len(now):])
 }
 
 // Peers of one schedule agree on it whenever they ask, between all of its occurrences; and a restarted
 // peer of a replaced one finds its age, whatever the instants of the prints are.
 func TestPrintsMove(t *testing.T) {
-	is := is.New(t)
+	is := redistest.Parallel(t)
 	r := newBench(t)
-	one, two := Spec{Schedule: every(time.Hour)}, Spec{Schedule: every(time.Hour), Payload: []byte("2")}
-	three := Spec{Schedule: every(time.Hour), Payload: []byte("3")}
+	one, two, three := paying(every(time.Hour), "1"), paying(every(time.Hour), "2"), paying(every(time.Hour), "3")
 	mine, other := r.peer(), r.peer()
 	r.give(mine, one)
 	r.beatOf(mine)
-	since := r.field("since")
+	since := r.since()
 	r.give(other, one)
 	move := func(s *Schedules) {
 		t.Helper()
 		is.Helper()
-		before := r.field("print")
-		for before == r.field("print") { // until another millisecond has begun
-			passed := fmt.Sprint(time.Now().UnixMilli()-1, " ", r.field("times"))
-			r.do("HSET", r.target("q").Keys.Recurrence("k:x"), "more", 0, "times", passed)
+		before := r.field("q", "prints:k:x")
+		r.eventually("another millisecond has begun", func() bool {
+			r.pass()
 			r.again(s)
-		}
+			return before != r.field("q", "prints:k:x")
+		})
 	}
 	for range 3 {
 		move(mine)
 		move(other)
-		is.Equal(r.field("since"), since)
+		is.Equal(r.since(), since)
 	}
-	is.Equal(len(r.field("before")), 0)
+	is.Equal(r.known(), 1)
 
 	for i, spec := range []Spec{two, three} {
 		s := r.peer()
 		r.give(s, spec)
 		r.beatOf(s)
-		is.Equal(r.field("payload"), string(spec.Payload))
+		is.Equal(r.payload(), fmt.Sprint(i+2))
 		if i == 0 {
 			move(s)
 		}
@@ -89,11 +100,11 @@ func TestPrintsMove(t *testing.T) {
 		again := r.peer()
 		r.give(again, spec)
 		r.beatOf(again)
-		is.Equal(again.jobs[id{"q", "k:x"}].state, "older")
-		is.Equal(r.field("payload"), "3")
+		is.Equal(r.site(again).jobs["k:x"].word, store.ScheduleOlder)
+		is.Equal(r.payload(), "3")
 	}
 	is.Equal(len(r.lines("newer schedule")), 2)
 	r.lapse()
 	r.again(mine) // no peer has the newer ones anymore
-	is.Equal(r.field("payload"), "")
+	is.Equal(r.payload(), "1")
 }

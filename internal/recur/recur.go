@@ -1,3 +1,5 @@
+// Package recur asserts the schedules of one peer: as long as the peer runs, it keeps telling Redis
+// what recurs, and when. Scripts plan the occurrences.
 package recur
 
 import (
@@ -9,7 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// In beats: a peer asserts each of its schedules once a cycle, and each is valid for a period.
+// In beats: a peer asserts each of its schedules once a cycle, and each is valid for a period. If there are
+// few, it asserts them more often.
 const (
 	cycle  = 5
 	period = 10
@@ -19,81 +22,71 @@ const (
 	longestBeat    = 6 * time.Minute // even if the lease is longer
 	shortestPeriod = 2 * time.Second // even if the lease is shorter
 	perCall        = 50              // schedules in a call
-	perBeat        = 50              // at least
-	callBytes      = 1 << 20         // total payload of a call
+	callBytes      = 1 << 20         // total size of the records in a call
 	linesPerSecond = 20              // about individual schedules
 )
 
+// A Config is what Schedules need from their peer.
 type Config struct {
 	Calls store.Runner
 	Log   *logs.Log
 	Beat  time.Duration                             // of the worker, a third of its lease; New turns it into that of the schedules
-	Home  func(store.Keys) string                   // the node of a queue
-	List  func(ctx context.Context, q store.Target) // puts a queue on the list of queues
+	List  func(ctx context.Context, q store.Target) // puts a queue on the list of queues; blocks for a second at most
 }
 
 // Schedules are the schedules that a peer asserts. Its methods may be called concurrently.
 //
-// Each node has its own goroutine while schedules are asserted there, and each queue has its own
-// errors, so a damaged queue or an unresponsive node doesn't affect the others.
+// Each queue with schedules has its own goroutine, so a damaged queue or an unresponsive node doesn't
+// affect the others.
 type Schedules struct {
 	Config
 	period time.Duration
 	lines  logs.Limiter
-	work   sync.WaitGroup // goroutines that assert and list
-	wake   chan struct{}
+	work   sync.WaitGroup // the goroutines of the sites
 
-	mu       sync.Mutex // protects the fields below
-	jobs     map[id]*job
-	ends     ends
-	sites    map[string]*site // by the queue's ID
-	homes    map[string]*home // by node
-	unlisted map[string]store.Target
-	listing  bool
-	renewed  time.Time // when all were last asserted again because Redis had lost one
+	mu    sync.Mutex // protects the fields below
+	ctx   context.Context
+	sites map[string]*site // by the queue's ID
 }
 
-// An id identifies a schedule.
-type id struct{ queue, entry string }
-
-// A job is one schedule.
+// A job is one schedule. The goroutine of its site owns what Schedules.mu doesn't protect.
 type job struct {
-	id
+	queue, name string
 
-	print  string // after the instant that Redis has, as far as this peer knows; empty before it has asked
-	spec   Spec   // this and the fields below are protected by Schedules.mu
-	target store.Target
-	tried  time.Time // when it was last booked; zero: due now
-	busy   bool      // it is being asserted
-	since  int64     // this and state are only changed by the goroutine that asserts it
-	state  string    // the last one that Redis returned
+	spec  Spec  // this and since are protected by Schedules.mu
+	since int64 // the last answer's
 
-	flaw error         // the last one logged; this and hung are owned by the goroutine that asserts it
-	hung chan struct{} // closed once the last call of Next has returned; nil if that came in time
+	tried  time.Time     // when it was last asserted; zero: it's due
+	prints []string      // for Redis to compare; the last one was after the instant of the schedule in force
+	word   store.Word    // the last answer
+	flaw   error         // the last one logged
+	hung   chan struct{} // closed once the last call of Next has returned; nil if that came in time
 }
 
+// New returns the schedules of a peer. It does no I/O.
 func New(c Config) *Schedules {
 	// A schedule is valid for 10 s, or for the lease, if that's longer.
 	c.Beat = min(c.Beat, max(time.Second, c.Beat*3/period), longestBeat)
 	return &Schedules{
-		Config: c, period: max(period*c.Beat, shortestPeriod),
+		Config: c, period: max(period*c.Beat, shortestPeriod), sites: map[string]*site{},
 		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more lines about schedules were suppressed", Each: linesPerSecond, All: linesPerSecond},
-		wake:  make(chan struct{}, 1), jobs: map[id]*job{}, ends: ends{map[string]store.Target{}, map[id]left{}}, sites: map[string]*site{}, homes: map[string]*home{},
-		unlisted: map[string]store.Target{},
 	}
 }
 
-// Set makes the peer assert a spec under an entry of a queue, and replaces the previous spec.
-func (s *Schedules) Set(q store.Target, entry string, spec Spec) error {
+// Set makes the peer assert a spec under a name of a queue, and replaces the previous spec. It calls the
+// spec's Next, and doesn't block otherwise. It fails with ErrNever, ErrStands, ErrTooFast, or if Next
+// panics.
+func (s *Schedules) Set(q store.Target, name string, spec Spec) error {
 	if _, err := spec.Times(time.Now(), time.Time{}, fewest); err != nil {
 		return err
 	}
-	j := &job{id: id{q.ID, entry}, spec: spec, target: q}
-	was, told := s.specAt(j.id)
-	same := told && alike(was, spec, time.Now())
+	was, known := s.specAt(q, name)
+	same := known && alike(was, spec, time.Now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if was := s.jobs[j.id]; was != nil {
+	l := s.siteLocked(q)
+	j := &job{queue: q.ID, name: name, spec: spec}
+	if was := l.jobs[name]; was != nil {
 		if same {
 			was.spec = spec
 			return nil
@@ -102,97 +95,104 @@ func (s *Schedules) Set(q store.Target, entry string, spec Spec) error {
 			j.since = store.JustNow // overrides what this peer or others had before
 		}
 	}
-	s.jobs[j.id] = j
-	s.stir()
+	l.jobs[name] = j
+	l.stir()
 	return nil
 }
 
-// specAt returns the spec of the job with an id, if there is one.
-func (s *Schedules) specAt(of id) (spec Spec, ok bool) {
+// specAt returns the spec under a name, if there is one.
+func (s *Schedules) specAt(q store.Target, name string) (spec Spec, known bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if j := s.jobs[of]; j != nil {
-		return j.spec, true
+	if l := s.sites[q.ID]; l != nil && l.jobs[name] != nil {
+		return l.jobs[name].spec, true
 	}
 	return Spec{}, false
 }
 
-// Unset withdraws a schedule, and reports whether there was one.
-func (s *Schedules) Unset(queue, entry string) bool {
+// Unset withdraws a schedule, and reports whether there was one. It doesn't block.
+func (s *Schedules) Unset(queue, name string) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	was := s.jobs[id{queue, entry}]
-	if was == nil {
+	l := s.sites[queue]
+	if l == nil || l.jobs[name] == nil {
 		return false
 	}
-	delete(s.jobs, was.id)
-	s.ends.left[was.id] = left{target: was.target}
+	delete(l.jobs, name)
+	l.left = true // if no other peer serves the queue, this one must end the schedule
 	return true
 }
 
-// stir makes the loop take a turn now.
-func (s *Schedules) stir() {
-	select {
-	case s.wake <- struct{}{}:
-	default:
-	}
-}
-
-// Renew asserts all schedules now, since Redis may have lost them. It asserts them at most once a
-// period: in between, each is asserted in its turn.
-func (s *Schedules) Renew() {
+// Over is called while a schedule of a queue is no longer asserted. It doesn't block.
+func (s *Schedules) Over(q store.Target) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	now := time.Now()
-	if !s.renewed.IsZero() && now.Sub(s.renewed) < s.period {
-		return
-	}
-	s.renewed = now
-	for _, j := range s.jobs {
-		j.tried = time.Time{}
-	}
-	s.stir()
+	s.siteLocked(q).over = true
 }
 
-// Begin asserts the schedules for the first time, and waits for that for as long as a schedule's Next may
-// take, at most until ctx ends.
+// Begin starts to assert the schedules until ctx ends, and waits until each was asserted once: for as long
+// as a schedule's Next may take, at most until ctx ends.
 func (s *Schedules) Begin(ctx context.Context) {
-	ended := make(chan struct{})
-	s.work.Go(func() {
-		defer close(ended)
-		s.startDue(ctx).Wait()
-	})
-	select {
-	case <-ended:
-	case <-time.After(maxNext):
-	case <-ctx.Done():
-	}
-}
-
-// Run asserts the schedules until ctx ends, and ends those that no peer asserts.
-func (s *Schedules) Run(ctx context.Context) {
-	defer s.lines.Flush()
-	defer s.work.Wait()
-	for ctx.Err() == nil {
-		s.startDue(ctx)
+	late := time.After(maxNext)
+	for _, first := range s.begin(ctx) {
 		select {
+		case <-first:
+		case <-late:
+			return
 		case <-ctx.Done():
-		case <-s.wake:
-		case <-time.After(s.Beat):
+			return
 		}
 	}
 }
 
-// specOf returns the current spec of a job.
-func (s *Schedules) specOf(j *job) Spec {
+// Run asserts the schedules, and ends those that no peer asserts. It returns when ctx has ended.
+func (s *Schedules) Run(ctx context.Context) {
+	defer s.lines.Flush()
+	s.begin(ctx)
+	<-ctx.Done()
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	return j.spec
+	s.ctx = nil
+	s.mu.Unlock()
+	s.work.Wait()
 }
 
-// current reports whether a job hasn't been replaced or withdrawn.
-func (s *Schedules) current(j *job) bool {
+// begin starts the goroutines of all sites that have none. Each closes its channel after its first turn.
+func (s *Schedules) begin(ctx context.Context) (firsts []chan struct{}) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.jobs[j.id] == j
+	s.ctx = ctx
+	for _, l := range s.sites {
+		s.startLocked(l)
+		firsts = append(firsts, l.first)
+	}
+	return firsts
+}
+
+func (s *Schedules) siteLocked(q store.Target) *site {
+	l := s.sites[q.ID]
+	if l == nil {
+		l = &site{Target: q, jobs: map[string]*job{}, wake: make(chan struct{}, 1), first: make(chan struct{})}
+		s.sites[q.ID] = l
+		if s.ctx != nil {
+			s.startLocked(l)
+		}
+	}
+	return l
+}
+
+func (s *Schedules) startLocked(l *site) {
+	if l.runs {
+		return
+	}
+	l.runs = true
+	ctx := s.ctx
+	s.work.Go(func() { s.run(ctx, l) })
+}
+
+// specOf returns the current spec of a job, and since when the peer has it; false if the job was replaced or
+// withdrawn.
+func (s *Schedules) specOf(l *site, j *job) (spec Spec, since int64, current bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return j.spec, j.since, l.jobs[j.name] == j
 }

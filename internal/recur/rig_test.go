@@ -3,6 +3,7 @@ package recur
 import (
 	"context"
 	"log/slog"
+	"os"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -11,11 +12,14 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
+
+func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 
 // A rig has the schedules of several peers, their log, and the number of their calls to Redis.
 type rig struct {
@@ -23,10 +27,9 @@ type rig struct {
 	t          *testing.T
 	conn       redis.Conn
 	config     Config // of all peers
-	space      store.Space
+	space      keys.Space
 	calls      atomic.Int64
-	block      chan struct{} // if not nil, the next call waits for it, once
-	home       func(store.Keys) string
+	block      bool // the first call isn't answered
 	ctx        context.Context
 	end        context.CancelFunc
 
@@ -48,13 +51,12 @@ func newBench(t *testing.T) *rig {
 }
 
 func newRigAt(t *testing.T, url string, conn redis.Conn, prefix string, beat time.Duration) *rig {
-	r := &rig{t: t, conn: conn, space: store.SpaceOf(prefix), home: func(store.Keys) string { return store.Somewhere }}
+	r := &rig{t: t, conn: conn, space: keys.NewSpace(prefix)}
 	r.ctx, r.end = context.WithCancel(t.Context())
 	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(url))(t), 10*time.Second)
 	t.Cleanup(line.Close)
 	r.config = Config{
 		Calls: counted{line, r}, Log: logs.New(slog.New(slog.NewTextHandler(r, nil))), Beat: beat,
-		Home: func(q store.Keys) string { return r.home(q) },
 		List: func(context.Context, store.Target) {},
 	}
 	r.Schedules = New(r.config)
@@ -67,12 +69,9 @@ type counted struct {
 }
 
 func (c counted) One(ctx context.Context, call redisconn.Call) (any, error) {
-	if n := c.r.calls.Add(1); n == 1 && c.r.block != nil {
-		select {
-		case <-c.r.block:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		}
+	if n := c.r.calls.Add(1); n == 1 && c.r.block {
+		<-ctx.Done()
+		return nil, ctx.Err()
 	}
 	return c.Runner.One(ctx, call)
 }
@@ -100,11 +99,15 @@ func (r *rig) target(name string) store.Target {
 	return store.Target{Name: name, ID: name, Keys: r.space.Queue(name)}
 }
 
+// paying returns a spec with a payload.
+func paying(s Schedule, payload string) Spec {
+	record := store.Record{Payload: []byte(payload)}
+	return Spec{Schedule: s, Record: record.Append(nil)}
+}
+
 func (r *rig) set(queue, key string, s Schedule) {
 	r.t.Helper()
-	if err := r.Set(r.target(queue), store.EntryOf(key), Spec{Schedule: s}); err != nil {
-		r.t.Fatal(err)
-	}
+	redistest.Must(r.t, r.Set(r.target(queue), "k:"+key, paying(s, "")))
 }
 
 // run runs the schedules until the test, or the returned function, ends them.
@@ -118,11 +121,18 @@ func (r *rig) run() (stop func()) {
 
 func (r *rig) do(command string, args ...any) any { return redistest.Do(r.t, r.conn, command, args...) }
 
-// held reports whether Redis has a schedule.
-func (r *rig) held(queue, key string) bool {
-	n, err := redis.Int(r.conn.Do("EXISTS", r.target(queue).Keys.Recurrence(store.EntryOf(key))))
-	return err == nil && n == 1
+func (r *rig) recurrence(queue string) string {
+	return r.target(queue).Keys.Recurrence()
 }
+
+// field returns a field of what Redis knows of the schedules of a queue; "" if it isn't there.
+func (r *rig) field(queue, name string) string {
+	text, _ := redis.String(r.conn.Do("HGET", r.recurrence(queue), name))
+	return text
+}
+
+// held reports whether Redis has a schedule.
+func (r *rig) held(queue, key string) bool { return r.field(queue, "k:"+key) != "" }
 
 func (r *rig) eventually(what string, ok func() bool) {
 	r.t.Helper()
@@ -150,100 +160,42 @@ func (r *rig) peer() *Schedules { return New(r.config) }
 // give sets a schedule under x on q.
 func (r *rig) give(s *Schedules, spec Spec) {
 	r.t.Helper()
-	if err := s.Set(r.target("q"), "k:x", spec); err != nil {
-		r.t.Fatal(err)
-	}
+	redistest.Must(r.t, s.Set(r.target("q"), "k:x", spec))
 }
 
-// beatOf runs one beat of a peer.
-func (r *rig) beatOf(s *Schedules) {
+// site returns a peer's site of q.
+func (r *rig) site(s *Schedules) *site {
 	s.mu.Lock()
-	for _, l := range s.sites {
-		l.visited = time.Time{}
-	}
-	s.mu.Unlock()
-	s.startDue(r.t.Context()).Wait()
-	s.Log.Flush()
+	defer s.mu.Unlock()
+	return s.siteLocked(r.target("q"))
 }
 
-// again makes a peer assert all its schedules, as after a cycle.
+// beatOf runs a turn of a peer on q.
+func (r *rig) beatOf(s *Schedules) { s.turn(r.t.Context(), r.site(s)) }
+
+// again makes a peer assert all its schedules on q, as after a cycle.
 func (r *rig) again(s *Schedules) {
-	s.renewed = time.Time{}
-	s.Renew()
+	for _, j := range r.site(s).jobs {
+		j.tried = time.Time{}
+	}
 	r.beatOf(s)
-}
-
-// field returns a field of the schedule under x on q.
-func (r *rig) field(name string) string {
-	text, _ := r.do("HGET", r.target("q").Keys.Recurrence("k:x"), name).([]byte)
-	return string(text)
 }
 
 // lapse makes Redis consider the schedule no longer asserted.
 func (r *rig) lapse() { r.do("ZADD", r.target("q").Keys.Recurring(), 1, "k:x") }
 
-// If Redis loses a schedule that has no further times, or that Redis doesn't accept, it isn't
-// retried at full speed. It's logged once.
-func TestLostSchedules(t *testing.T) {
-	t.Parallel()
-	t.Run("over", func(t *testing.T) {
-		is := redistest.Parallel(t)
-		r := newRig(t)
-		var over atomic.Bool
-		r.set("q", "x", next(func(at time.Time) time.Time {
-			if over.Load() {
-				return time.Time{}
-			}
-			return at.Truncate(time.Hour).Add(time.Hour)
-		}))
-		r.set("q", "y", every(time.Hour))
-		r.run()
-		r.eventually("both are there", func() bool { return r.held("q", "x") && r.held("q", "y") })
-		over.Store(true)
-		r.do("FLUSHALL")
-		r.eventually("one is back", func() bool { return r.held("q", "y") })
-		r.quiet(2)
-		is.Equal(len(r.lines("no further times")), 1)
-		is.Equal(len(r.lines("")), 1)
-		over.Store(false)
-		r.eventually("the other is back", func() bool { return r.held("q", "x") })
-	})
-	t.Run("full", func(t *testing.T) {
-		is := redistest.Parallel(t)
-		r := newRig(t)
-		r.set("q", "x", every(time.Hour))
-		r.set("q", "y", every(time.Hour))
-		r.run()
-		r.eventually("both are there", func() bool { return r.held("q", "x") && r.held("q", "y") })
-		r.do("CONFIG", "SET", "maxmemory", 1)
-		r.do("DEL", "p:recurrence:{q}:k:x")
-		r.eventually("it is logged", func() bool { return len(r.lines("OOM")) > 0 })
-		r.quiet(2)
-		is.Equal(len(r.lines("")), 1)
-		is.True(strings.Contains(r.lines("")[0], "queue=q"))
-		r.do("CONFIG", "SET", "maxmemory", 0)
-		r.eventually("it is back", func() bool { return r.held("q", "x") })
-	})
+// payload returns the payload of the schedule that is in force under x on q.
+func (r *rig) payload() string {
+	record, _, err := store.Occurrence(r.t.Context(), r.config.Calls, r.target("q").Keys, "k:x")
+	redistest.Must(r.t, err)
+	return string(record.Payload)
 }
 
-// Renew asserts all schedules at once, but at most once a period.
-func TestRenew(t *testing.T) {
-	is := redistest.Parallel(t)
-	r := newRig(t)
-	for i := range 3 {
-		r.set(string(rune('a'+i)), "x", every(time.Hour))
-	}
-	r.run()
-	r.eventually("all are there", func() bool { return r.held("a", "x") && r.held("b", "x") && r.held("c", "x") })
-	ctx, stop := context.WithCancel(t.Context())
-	var all sync.WaitGroup
-	all.Go(func() {
-		for ctx.Err() == nil {
-			r.Renew()
-		}
-	})
-	r.quiet(3)
-	stop()
-	all.Wait()
-	is.Equal(len(r.lines("")), 0)
+// since returns since when a peer has the schedule that is in force under x on q.
+func (r *rig) since() string {
+	words := strings.Fields(r.field("q", "prints:k:x"))
+	return strings.Split(words[1], ":")[2]
 }
+
+// known is how many schedules Redis knows under x on q: the one in force, and those that were replaced.
+func (r *rig) known() int { return len(strings.Fields(r.field("q", "prints:k:x"))) - 1 }

@@ -1,10 +1,12 @@
-// Package recur asserts the schedules of one peer: as long as the peer runs, it keeps telling Redis
-// what recurs, and when. Scripts plan the occurrences.
 package recur
 
 import (
+	"crypto/sha1"
+	"encoding/binary"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 )
 
@@ -12,21 +14,20 @@ import (
 // there is none.
 type Schedule interface{ Next(time.Time) time.Time }
 
-// A Spec is what recurs under a key.
+// A Spec is what recurs under a name.
 type Spec struct {
 	Schedule Schedule
-	Payload  []byte
-	Card     []byte        // nil without properties
-	Late     time.Duration // the delay after which an occurrence is skipped; 0 is never
+	Record   []byte // what occurs; see store.Schedule
 }
-
-func (s *Spec) size() int { return len(s.Payload) + len(s.Card) }
 
 // lastMoment is the last millisecond that JSON can express, wherever the schedule is.
 var lastMoment = time.Date(9999, 12, 31, 23, 59, 59, 999_000_000, time.UTC)
 
 // Shortest is the shortest time between two occurrences.
 const Shortest = time.Second
+
+// fewest is how many times Redis gets, at least, and how many a print is made of.
+const fewest = 10
 
 // The errors of a schedule.
 var (
@@ -71,4 +72,39 @@ func (s *Spec) Times(after, until time.Time, most int) (all []int64, err error) 
 		all, after = append(all, ms), at
 	}
 	return all, nil
+}
+
+// A plan is what a schedule's next times after an instant are.
+type plan struct {
+	times []int64
+	print string // empty if the times aren't known
+}
+
+// plan returns the times up to until, and a few at least. A schedule that has no more times has a
+// print, too.
+func (s *Spec) plan(after, until time.Time) (p plan, err error) {
+	p.times, err = s.Times(after, until, int(max(0, until.Sub(after))/Shortest)+fewest)
+	if err == nil || errors.Is(err, ErrNever) {
+		p.print = s.print(after, p.times)
+	}
+	return p, err
+}
+
+// print returns a string that is equal for specs with the same record and next times after an instant, in
+// every process. It begins with the instant.
+func (s *Spec) print(after time.Time, times []int64) string {
+	h := sha1.New()
+	times = times[:min(len(times), fewest)]
+	for _, n := range append([]int64{int64(len(times))}, times...) {
+		h.Write(binary.BigEndian.AppendUint64(nil, uint64(n)))
+	}
+	h.Write(s.Record)
+	return strconv.FormatInt(after.UnixMilli(), 10) + ":" + hex.EncodeToString(h.Sum(nil))
+}
+
+// alike reports whether two specs have equal prints after an instant. If one has no print, they differ.
+func alike(a, b Spec, after time.Time) bool {
+	was, _ := a.plan(after, time.Time{})
+	now, _ := b.plan(after, time.Time{})
+	return was.print != "" && was.print == now.print
 }

@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // nightly is a schedule each day at a local time. A time that is skipped in spring comes an hour
@@ -95,4 +97,15 @@ func TestTimes(t *testing.T) {
 	}
 	_, err = (&Spec{Schedule: next(func(time.Time) time.Time { panic("no") })}).Times(now, now, 64)
 	is.Equal(err.Error(), "the method Next panicked: no")
+}
+
+// A time that JSON can't express, in UTC and as Redis stores it, never comes.
+func TestLastMoment(t *testing.T) {
+	is := redistest.Parallel(t)
+	last := time.Date(9999, 12, 31, 23, 59, 59, 999e6, time.UTC)
+	for at, comes := range map[time.Time]bool{last: true, last.Add(1): false, last.Add(-time.Hour).In(time.FixedZone("", -2*3600)): true, last.Add(time.Hour).In(time.FixedZone("", -2*3600)): false} {
+		s := Spec{Schedule: next(func(time.Time) time.Time { return at })}
+		_, err := s.next(last.AddDate(0, 0, -1))
+		is.Equal(err == nil, comes)
+	}
 }

@@ -171,29 +171,6 @@ func TestReplies(t *testing.T) {
 	is.True(errors.Is(err, redisconn.ErrClosed))
 }
 
-// No call waits for a connection that was only dialed by Ready.
-func TestReadyIsForgone(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]func(*redisconn.Line){"Abort": (*redisconn.Line).Abort, "Close": (*redisconn.Line).Close} {
-		dialling := make(chan bool, 1)
-		l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
-			dialling <- true
-			<-ctx.Done()
-			return nil, ctx.Err()
-		}, time.Hour)
-		is.New(t).True(!l.Ready())
-		<-dialling
-		over := make(chan bool)
-		go func() { end(l); close(over) }()
-		select {
-		case <-over:
-		case <-time.After(10 * time.Second):
-			t.Fatalf("%s waits for the dial", name)
-		}
-		l.Close()
-	}
-}
-
 // A connection stays open if its reply arrives after its caller has left.
 func TestLateReply(t *testing.T) {
 	is := redistest.Parallel(t)

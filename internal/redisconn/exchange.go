@@ -21,7 +21,7 @@ func (l *Line) owed() bool {
 		l.mu.Unlock()
 		return true
 	}
-	l.busy, l.under, l.now = false, false, nil
+	l.busy, l.now = false, nil
 	closed, idle := l.closed, l.idle
 	l.idle = nil
 	if closed {
@@ -39,28 +39,15 @@ func (l *Line) owed() bool {
 }
 
 // begin starts the exchange of a bundle for which the caller owns the line, and returns a channel to
-// wait for. A goroutine dials and receives.
+// wait for. A goroutine makes it, since it has to dial first.
 func (l *Line) begin(b *bundle) <-chan struct{} {
 	wake := make(chan struct{})
 	l.mu.Lock()
 	l.now.wake = wake
 	l.expectLocked(b)
 	l.mu.Unlock()
-	begun := l.connected()
-	sent := false
-	if begun {
-		l.load()
-		sent = l.send()
-	}
 	go func() {
-		if !begun {
-			l.exchange()
-		} else {
-			if sent {
-				l.receive()
-			}
-			l.settle()
-		}
+		l.exchange()
 		l.rest()
 		l.run()
 	}()
@@ -73,7 +60,6 @@ func (l *Line) run() {
 		l.mu.Lock()
 		l.now, l.next = l.next, nil
 		n := len(l.now.bundles)
-		l.under, l.shared = true, n > 1
 		l.mu.Unlock()
 		l.exchange()
 		l.rest()
@@ -85,20 +71,10 @@ func (l *Line) run() {
 func (l *Line) rest() {
 	l.mu.Lock()
 	ended := l.now
-	l.under, l.now = false, nil
-	if ended == nil {
-		l.mu.Unlock()
-		return
-	}
+	l.now = nil
 	for _, b := range ended.bundles {
-		if b.away {
-			b.took = l.took
-		}
 		if b.late != nil {
 			b.late.Stop() // it would keep the calls and replies in memory
-		}
-		if b.ended != nil {
-			close(b.ended)
 		}
 	}
 	ended.bundles = nil // a caller that keeps its bundle doesn't keep the others
@@ -176,7 +152,6 @@ func (l *Line) roundTrip() {
 
 // send sends the pipeline. If it fails, the replies contain the error.
 func (l *Line) send() bool {
-	l.sent = time.Now()
 	if l.conn == nil {
 		for i := range l.pipe.commands {
 			l.pipe.commands[i].answer(Reply{Err: errLost})
@@ -193,22 +168,7 @@ func (l *Line) send() bool {
 		l.lose(0, err)
 		return false
 	}
-	l.depart()
 	return true
-}
-
-// depart records that the calls of the exchange were sent, and notifies those that wait for it.
-func (l *Line) depart() {
-	if l.now == nil {
-		return
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	for _, b := range l.now.bundles {
-		if b.away = b.sent; b.away && b.tell != nil { // while the connection is checked, none is
-			b.tell()
-		}
-	}
 }
 
 func (l *Line) receive() {
@@ -225,7 +185,6 @@ func (l *Line) receive() {
 		l.pipe.commands[i].answer(Reply{v, err})
 	}
 	l.used = time.Now()
-	l.took = l.used.Sub(l.sent)
 }
 
 // lose drops the connection and fails the remaining replies.

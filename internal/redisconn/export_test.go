@@ -10,6 +10,13 @@ func (l *Line) Waiting() int {
 	return len(l.next.bundles)
 }
 
+// Busy reports whether some goroutine makes exchanges.
+func (l *Line) Busy() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.busy
+}
+
 // Alarmed reports whether the timer of the alarm runs.
 func (l *Line) Alarmed() bool {
 	l.mu.Lock()

@@ -29,7 +29,6 @@ const DefaultTimeout = 5 * time.Second
 const (
 	longest     = 365 * 24 * time.Hour   // timeout; extensions for large payloads must not overflow
 	slowestLink = 1 << 20                // bytes per second; extends the time for large payloads
-	redial      = 10 * time.Second       // between two dials of Ready
 	idleCheck   = 1 * time.Second        // how long a connection may be idle and still be trusted
 	lastWord    = 250 * time.Millisecond // callers wait this much longer than a dial, since the dial's error is more specific
 	checkShare  = 4                      // the fraction of the timeout for a check; the rest is for another connection
@@ -49,23 +48,18 @@ type Line struct {
 	renewal renewal
 
 	// The fields below are owned by the current exchange.
-	used time.Time     // when conn last answered
-	sent time.Time     // when the last exchange began
-	took time.Duration // from sent to the last reply
+	used time.Time // when conn last answered
 	pipe pipeline
 
 	mu     sync.Mutex    // protects the fields below
 	conn   redis.Conn    // changed only by the current exchange
 	made   time.Time     // when conn was made; zero until it has answered, and after an exchange in which it broke
 	busy   bool          // some goroutine makes exchanges
-	under  bool          // an exchange is in progress
-	now    *batch        // of the current exchange; nil if that only connects; changed only by the exchange
+	now    *batch        // of the current exchange; nil if there is none; changed only by the exchange
 	next   *batch        // for the next exchange; nil if no call waits
-	shared bool          // the last exchange had several callers
 	idle   chan struct{} // closed when the line becomes idle; nil if nobody waits for that
 	closed bool
-	tried  time.Time // when Ready last dialed
-	forgo  func()    // cancels the last dial; nil before the first
+	forgo  func() // cancels the last dial; nil before the first
 	alarm  alarm
 }
 
@@ -93,14 +87,10 @@ type bundle struct {
 	batch   *batch
 
 	// The fields below are protected by Line.mu.
-	sent   bool   // or about to be sent
-	gone   bool   // its caller has left, so it isn't sent
-	away   bool   // it was sent
-	tell   func() // called when it was sent, unless nil
-	took   time.Duration
-	late   *time.Timer   // calls forsake, once its caller has left
-	ended  chan struct{} // closed when the exchange has ended, unless nil
-	joined int           // the turn of the alarm when it began to wait
+	sent   bool        // or about to be sent
+	gone   bool        // its caller has left, so it isn't sent
+	late   *time.Timer // calls forsake, once its caller has left
+	joined int         // the turn of the alarm when it began to wait
 }
 
 // NewLine returns a Line over connections made by dial. A call fails when Redis has given no sign
@@ -116,9 +106,6 @@ func NewLine(dial Dial, timeout time.Duration) *Line {
 	l.alarm = newAlarm(timeout+lastWord, &l.alive)
 	return l
 }
-
-// Silent reports whether Redis has given no sign of life for the timeout of the line.
-func (l *Line) Silent() bool { return l.alive.since() >= l.timeout }
 
 // Heard returns how long ago Redis last gave a sign of life on the line.
 func (l *Line) Heard() time.Duration { return l.alive.since() }
@@ -157,25 +144,6 @@ func (l *Line) One(ctx context.Context, c Call) (any, error) {
 	return one.reply[0].Value, one.reply[0].Err
 }
 
-// Ready reports whether the line is connected. If it isn't, Ready dials in the background, once in
-// a while: for a caller that can do without the line.
-func (l *Line) Ready() bool {
-	if !l.Made().IsZero() {
-		return true
-	}
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if !l.busy && !l.closed && (l.tried.IsZero() || time.Since(l.tried) > redial) {
-		l.busy, l.under, l.tried = true, true, time.Now()
-		go func() {
-			_ = l.connect() // the next call of Ready reports the result
-			l.rest()
-			l.run()
-		}()
-	}
-	return false
-}
-
 // do sends the bundle and waits for its replies. If it returns an error, the caller must not read
 // the replies.
 func (l *Line) do(ctx context.Context, b *bundle) error {
@@ -208,7 +176,7 @@ func (l *Line) enter(b *bundle, itself bool) (wake <-chan struct{}, err error) {
 	case l.closed:
 		return nil, ErrClosed
 	case !l.busy && itself:
-		l.busy, l.under, l.shared, l.now = true, true, false, newBatch(b)
+		l.busy, l.now = true, newBatch(b)
 		return nil, nil
 	case !l.busy:
 		l.busy = true
@@ -291,13 +259,6 @@ func (l *Line) forsake(b *bundle) {
 	if conn != nil && forsaken {
 		Interrupt(conn)
 	}
-}
-
-// Free reports whether the line has no other users at present: a call made now would be sent alone.
-func (l *Line) Free() bool {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return !l.under && l.next == nil && !l.shared
 }
 
 // Abort closes the connection, whatever is in progress, and waits until the affected calls have

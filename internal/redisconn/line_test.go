@@ -29,26 +29,14 @@ func lineOf(t testing.TB, url string, timeout time.Duration) *redisconn.Line {
 	return l
 }
 
-// A caller may ask how long a call took that it has left, while the reply arrives.
-func TestTookOfLeft(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	l := line(t, server.URL())
-	list, other := redistest.Prefix(t), redistest.Dial(t, server.URL())
-	left := l.Start(redisconn.Command("BLPOP", list, 0))
-	until(t, other, "blocked_clients:1")
-	gone, leave := context.WithCancel(t.Context())
-	leave()
-	is.True(errors.Is(left.Wait(gone)[0].Err, redisconn.ErrUnknown))
-	answered := make(chan struct{})
+// begin makes a call, and sends its error when it has ended.
+func begin(ctx context.Context, l *redisconn.Line, c redisconn.Call) <-chan error {
+	ended := make(chan error, 1)
 	go func() {
-		for left.Took() == 0 {
-			runtime.Gosched()
-		}
-		close(answered)
+		_, err := l.One(ctx, c)
+		ended <- err
 	}()
-	redistest.Do(t, other, "LPUSH", list, "ends the wait")
-	<-answered
+	return ended
 }
 
 // Once a call is answered, the line keeps nothing of it, even if its caller had left.
@@ -166,16 +154,16 @@ func TestCauseUsesLine(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	l, c := line(t, server.URL()), redistest.Dial(t, server.URL())
-	sent := l.Start(redisconn.Command("BLPOP", "list", 0))
-	until(t, c, "blocked_clients:1") // it was sent
 	ctx, cancel := context.WithCancelCause(t.Context())
+	ended := begin(ctx, l, redisconn.Command("BLPOP", "list", 0))
+	until(t, c, "blocked_clients:1") // it was sent
 	asked := false
 	cancel(&nosy{func() {
 		asked = true
 		redistest.Do(t, c, "LPUSH", "list", "x")
 		redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
 	}})
-	err := sent.Wait(ctx)[0].Err
+	err := <-ended
 	is.True(errors.Is(err, redisconn.ErrUnknown))
 	is.Equal(err.Error(), "the reply was lost: nosy")
 	is.True(asked)

@@ -134,7 +134,7 @@ func TestTimeoutKeepsNothing(t *testing.T) {
 	}
 	var first sync.WaitGroup
 	first.Go(func() { _, _ = l.One(ctx, redisconn.Command("ECHO", "x")) })
-	for l.Free() || l.Waiting() > 0 {
+	for !l.Busy() || l.Waiting() > 0 {
 		runtime.Gosched()
 	}
 	errs := gather(t, l, many, call)
@@ -205,24 +205,18 @@ func TestTimeoutError(t *testing.T) {
 	is.True(strings.Contains(fmt.Sprint(err), "the pool's GetContext hasn't returned within ")) // followed by the time that it took, or the timeout
 }
 
-// Wait returns an error for each of several calls that were never sent.
-func TestPendingGivesUp(t *testing.T) {
+// Do returns an error for each of several calls that were never sent.
+func TestEachGivesUp(t *testing.T) {
 	is := redistest.Parallel(t)
 	l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
 		<-ctx.Done()
 		return nil, ctx.Err()
 	}, 100*time.Millisecond)
 	defer l.Close()
-	first := l.Start(redisconn.Command("PING")) // dials
-	second := l.Start(redisconn.Command("PING"), redisconn.Command("PING"))
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	for _, p := range []*redisconn.Pending{second, first} {
-		replies := p.Wait(ctx)
-		is.True(len(replies) > 0)
-		for _, r := range replies {
-			is.True(r.Err != nil)
-		}
+	replies := l.Do(t.Context(), redisconn.Command("PING"), redisconn.Command("PING"))
+	is.Equal(len(replies), 2)
+	for _, r := range replies {
+		is.True(r.Err != nil && !errors.Is(r.Err, redisconn.ErrUnknown))
 	}
 }
 
@@ -292,7 +286,7 @@ func TestPoolThatFails(t *testing.T) {
 			failing = false
 			_, err = l.One(t.Context(), redisconn.Command("PING"))
 			is.NoErr(err)
-			is.True(l.Ready())
+			is.True(!l.Made().IsZero())
 		})
 	}
 }
@@ -306,9 +300,9 @@ type pool func(context.Context) (redis.Conn, error)
 
 func (p pool) GetContext(ctx context.Context) (redis.Conn, error) { return p(ctx) }
 
-// Ready is called under locks, so it calls no method of the connection: a Pool's connection is user
+// Made is called under locks, so it calls no method of the connection: a Pool's connection is user
 // code.
-func TestReadyAsksNoConnection(t *testing.T) {
+func TestMadeAsksNoConnection(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	server := redistest.Start(t)
@@ -324,7 +318,7 @@ func TestReadyAsksNoConnection(t *testing.T) {
 		runtime.Gosched()
 	}
 	before := asked.Load()
-	is.True(l.Ready() && !l.Made().IsZero())
+	is.True(!l.Made().IsZero())
 	is.Equal(asked.Load(), before)
 }
 

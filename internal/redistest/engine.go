@@ -122,19 +122,13 @@ func shareTLS(t *stand) {
 	}
 }
 
-// Env returns an environment variable for a process that a test starts: with it, TLS works there as
-// a client.
-func (a *Authority) Env(t testing.TB) string {
-	t.Helper()
-	return tlsEnv + "=" + a.files(t)
-}
-
+// files returns the value of tlsEnv, with which TLS works as a client.
 func (a *Authority) files(t testing.TB) string {
 	cert, key := a.clientFiles(t)
 	return strings.Join([]string{a.File, cert, key}, string(filepath.ListSeparator))
 }
 
-// tlsOfFiles reads the files named by Env.
+// tlsOfFiles reads the files that tlsEnv names.
 func tlsOfFiles() (*tls.Config, error) {
 	files := filepath.SplitList(os.Getenv(tlsEnv))
 	if len(files) != 3 {

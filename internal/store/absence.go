@@ -2,6 +2,9 @@ package store
 
 import "cmp"
 
+// Somewhere is the home of a queue if there is only one server, or if it isn't known.
+const Somewhere = ""
+
 // An absence records unusable cluster nodes for callers that go through many keys: they skip the
 // other keys of such a node, since each call would wait for its timeout.
 type absence struct {

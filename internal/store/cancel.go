@@ -2,82 +2,177 @@ package store
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/sha1"
-	"encoding/hex"
 	"errors"
-	"math"
+	"fmt"
+	"slices"
 	"strconv"
 	"strings"
-	"time"
+
+	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
 )
 
 // A Receipt is the answer to a cancel.
 type Receipt struct {
-	Name    string // the digest of the payload, or the entry
-	Removed int
-	Token   int64     // covers tasks started before it; 0 if none runs
-	Tally   Tally     // of earlier cancels with the same name
-	seen    time.Time // when the record was last seen
-	lost    bool      // the record disappeared too early
+	Removed  int      // how many tasks were waiting
+	Attempts []string // that must stop
+
+	digest string // of the payload; "" if a key was canceled
+	token  int64  // attempts up to this one are covered
 }
 
-// A Tally counts how the running tasks covered by the cancels of one name have ended.
-type Tally struct {
-	Stopped, Finished int
-}
-
-// maxStalls is how many pages in a row may make no progress. A page makes no progress if more tasks
-// have started since the previous page than it can remove.
-const maxStalls = 1000
-
-// Cancel removes the payload's waiting copies, in pages, and records the cancel for the running
-// ones.
+// Cancel removes the tasks with a payload that wait, and marks those that run, so that they stop and
+// don't wait again. Nothing of the payload may change until it has returned. If it fails half-way, call
+// it again. It fails with ErrTooMany if the queue has more than 10,000 workers, and with ErrLost if
+// Redis loses the cancel meanwhile.
 func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receipt, error) {
-	sum := sha1.Sum(payload)
-	c := Receipt{Name: hex.EncodeToString(sum[:])}
-	left, since, after, until := int64(-1), int64(0), "", ""
-	least, stalls := int64(math.MaxInt64), 0
-	for {
-		a := cancel.ask(ctx, r, q, "payload", payload, "left", left, "since", since, "after", after, "until", until)
-		c.add(a)
-		at := after
-		left, since, after, until = a.int("left"), a.int("since"), a.string("after"), a.string("until")
-		if a.err != nil || left == 0 && until == "" {
-			return c, a.err
+	s, c := SharedOf(q), Receipt{digest: fmt.Sprintf("%x", sha1.Sum(payload))}
+	for after := ""; ; {
+		in := read(r.One(ctx, cancel.call(s, payload, after)))
+		removed, next := in.int(), in.next()
+		c.token = in.int()
+		workers := in.strings()
+		if in.err != nil {
+			return c, in.err
 		}
-		if left < least || after > at {
-			least, stalls = min(least, left), 0
-		} else if stalls++; stalls == maxStalls {
-			return c, errors.New("tasks start faster than the cancel can remove them; pause the queue and cancel again")
+		c.Removed += int(removed)
+		if next == nil {
+			return c, c.stop(ctx, r, s, payload, workers)
 		}
+		after = string(as[[]byte](next, &in.err, "a string"))
 	}
 }
 
-// CancelKey removes the task that waits under the entry, and records the cancel for the one that
-// runs.
-func CancelKey(ctx context.Context, r Runner, q keys.Queue, entry string) (Receipt, error) {
-	c := Receipt{Name: entry}
-	a := cancelKey.ask(ctx, r, q, "entry", entry)
-	c.add(a)
-	return c, a.err
+// A page of stop is a worker's attempts above a token.
+type page struct {
+	worker string
+	after  int64
 }
 
-func (c *Receipt) add(a *answer) {
-	removed, token, tally := int(a.int("removed")), a.int("token"), Tally{int(a.int("stopped")), int(a.int("finished"))}
-	c.Removed += removed
-	if token > 0 {
-		if c.Token == 0 {
-			c.Tally = tally
+// stop marks the attempts of all workers that hold something. If Redis refuses some, it goes on with the
+// others.
+func (c *Receipt) stop(ctx context.Context, r Runner, s *Shared, payload []byte, workers []string) (err error) {
+	most := max(min(perPage, listBytes/max(len(payload), 1)), 1) // calls in flight
+	var pages []page
+	for some := range slices.Chunk(workers, perPage) {
+		held := doEach(ctx, r, some, func(w string) redisconn.Call { return redisconn.Command("EXISTS", s.q.Working(w)) })
+		for i, reply := range held {
+			if there, bad := redis.Bool(reply.Value, reply.Err); bad != nil {
+				return bad
+			} else if there {
+				pages = append(pages, page{worker: some[i]})
+			}
 		}
-		c.Token, c.seen = token, time.Now()
 	}
+	for len(pages) > 0 {
+		some := pages[:min(most, len(pages))]
+		pages = pages[len(some):]
+		mark := func(p page) redisconn.Call { return stop.call(s, payload, c.token, p.worker, p.after) }
+		for i, reply := range doEach(ctx, r, some, mark) {
+			in := read(reply.Value, reply.Err)
+			upTo, found := in.int(), in.strings()
+			c.Attempts = append(c.Attempts, found...)
+			switch {
+			case errors.Is(in.err, ErrLost) || in.err != nil && !IsRefusal(in.err):
+				return in.err
+			case in.err != nil:
+				err = in.err
+			case upTo < c.token && upTo > some[i].after:
+				pages = append(pages, page{some[i].worker, upTo})
+			}
+		}
+	}
+	return err
 }
 
-// ReadCancel reads a message about a canceled payload. The message of a large payload has only
-// the digest and the length, and the returned payload is nil.
+// CancelKey removes the task that waits under a name, also behind one that runs, and marks that one, so
+// that it stops and doesn't wait again.
+func CancelKey(ctx context.Context, r Runner, q keys.Queue, name string) (Receipt, error) {
+	removed, attempt, err := readRemove(reply(r.One(ctx, removeCall(SharedOf(q), name, EndCanceled))))
+	c := Receipt{Removed: flag(removed)}
+	if attempt != "" {
+		c.Attempts = []string{attempt}
+	}
+	return c, err
+}
+
+// Remove deletes the task that waits under a name, also behind one that runs. It reports whether one did.
+func Remove(ctx context.Context, r Runner, q keys.Queue, name string) (bool, error) {
+	removed, _, err := readRemove(reply(r.One(ctx, removeCall(SharedOf(q), name, EndRemoved))))
+	return removed, err
+}
+
+// removeCall returns the call of one removal. how is the task's result.
+func removeCall(s *Shared, name, how string) redisconn.Call { return remove.call(s, name, how) }
+
+// readRemove reads the reply to a removeCall: whether a task waited, and the attempt that must stop, if
+// the task was canceled.
+func readRemove(r redisconn.Reply) (removed bool, attempt string, err error) {
+	in := read(r.Value, r.Err)
+	return in.int() > 0, in.string(), in.err
+}
+
+// IsOver reports whether all attempts that the cancel found have ended. It keeps the cancel known, and
+// fails with ErrLost if Redis has lost it: then nothing is known about the attempts either. It must be
+// called at least every 30 s, and not concurrently.
+func (c *Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, error) {
+	if len(c.Attempts) == 0 {
+		return true, nil
+	}
+	all := c.Attempts
+	for len(c.Attempts) > 0 {
+		from := max(0, len(c.Attempts)-perPage)
+		left := c.Attempts[:from:from]
+		exists := func(id string) redisconn.Call { return redisconn.Command("EXISTS", q.Process(id)) }
+		for i, reply := range doEach(ctx, r, c.Attempts[from:], exists) {
+			runs, err := redis.Bool(reply.Value, reply.Err)
+			if err != nil {
+				return false, err
+			}
+			if runs {
+				left = append(left, c.Attempts[from+i])
+			}
+		}
+		c.Attempts = left
+		if len(left) > from {
+			break
+		}
+	}
+	if err := c.renew(ctx, r, q); err != nil {
+		c.Attempts = all // so that the next call fails, too
+		return false, err
+	}
+	return len(c.Attempts) == 0, nil
+}
+
+// renew keeps the cancel known. It comes after the reads of lists: if Redis has lost one of them, it has
+// lost the cancel, too, which is later.
+func (c *Receipt) renew(ctx context.Context, r Runner, q keys.Queue) error {
+	if c.digest == "" {
+		return nil
+	}
+	key := q.CanceledBy(c.digest)
+	replies := r.Do(ctx, redisconn.Command("GET", key), redisconn.Command("PEXPIRE", key, 60_000))
+	token, err := redis.String(replies[0].Value, replies[0].Err)
+	if errors.Is(err, redis.ErrNil) || err == nil && numberIn(token) < c.token {
+		return ErrLost
+	}
+	return cmp.Or(err, replies[1].Err)
+}
+
+// CanceledBy returns the digest of the payload that a message about a cancel names.
+func CanceledBy(message []byte) Digest {
+	_, digest, _ := ReadCancel(message)
+	return DigestIn("u:" + digest)
+}
+
+// ReadCancel reads a message about a canceled payload. The message of a large payload has only the
+// digest and the length, and the returned payload is nil.
 func ReadCancel(message []byte) (payload []byte, digest string, size int) {
 	if rest, ok := bytes.CutPrefix(message, []byte("sha1:")); ok && len(rest) < 64 {
 		of, length, _ := strings.Cut(string(rest), ":")
@@ -85,16 +180,5 @@ func ReadCancel(message []byte) (payload []byte, digest string, size int) {
 			return nil, of, n
 		}
 	}
-	sum := sha1.Sum(message)
-	return message, hex.EncodeToString(sum[:]), len(message)
-}
-
-// isDigest reports whether a name is a digest; no entry has such a name.
-func isDigest(name string) bool {
-	for i := range len(name) {
-		if c := name[i]; (c < '0' || c > '9') && (c < 'a' || c > 'f') {
-			return false
-		}
-	}
-	return len(name) == 2*sha1.Size
+	return message, fmt.Sprintf("%x", sha1.Sum(message)), len(message)
 }

@@ -1,101 +1,75 @@
--- cancel: remove a payload's waiting copies and stop the running ones. Each call removes a
--- page of copies, first from the list, then from the entries, and records the cancel, so
--- that running copies can't come back unnoticed. A copy that starts between two pages
--- of the list and is retried becomes an entry, so the last entry is looked up when the list
--- is done. Most of a call's cost is the search for its copies in the list.
+-- cancel: remove what waits of a payload, page by page: its copies on the list, then those outside of it, and then the
+-- unique task. A copy that runs is dropped when it would wait again; stop marks it.
 --
--- ARGV[6]  channel  gets the payload; for a large one, "sha1:digest:length"
--- ARGV[7]  payload
--- ARGV[8]  left     how many copies may still wait in the list; -1 on the first call
--- ARGV[9]  since    the last token issued when the previous call ended; 0 on the first call
--- ARGV[10] after    the last member of contents on the previous page, or ""
--- ARGV[11] until    the last matching member of contents when the list was done, or ""
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_settle, lib_log.
+-- ARGV[6] payload  of the tasks
+-- ARGV[7] after    "" on the first call; then what the last one answered
+-- Uses lib_queue, lib_record, lib_wait.
 --
--- Returns {removed, token, stopped, finished, left, since, after, until}: the token of the
--- cancel, 0 if no worker holds anything;
--- with a token, how many tasks earlier cancels of this payload have stopped, and how many
--- finished anyway; and the arguments of the next call. The last page has left 0 and until "".
-local channel, payload = ARGV[6], ARGV[7]
-local left, since = tonumber(ARGV[8]), tonumber(ARGV[9])
-local after, last = ARGV[10], ARGV[11]
-local PAGE = 10000 -- copies in the list
-local ENTRIES = 100 -- copies in entries
-local RAW = 1024 -- bytes of the largest payload sent to workers in full
+-- Returns {removed, after, token, workers}: how many this call removed; where the next one goes on, nil after the last;
+-- and then the token up to which running copies are canceled, and all who may run one.
+-- Fails with TOOMANY if those are more than 10,000.
+local payload, after = ARGV[6], ARGV[7]
+local digest = redis.sha1hex(payload)
+local KNOWN = 60000 -- for how many ms a cancel is known; longer than a message can be late
 
-local token = last_token()
-if not token then
-  return redis.error_reply('WRONGTYPE the token counter is not a number')
+-- Returns how many copies of the payload make a page.
+local function page(most, bytes)
+  return math.max(math.min(most, math.floor(bytes / math.max(#payload, 1))), 1)
 end
+
+local broken = read_state()
 if broken then
   return broken
 end
-local digest = digest_of(payload)
-redis.call('HLEN', q.cancel .. digest) -- if a key has the wrong type, fail before anything changes
-redis.call('ZCARD', q.workers)
-redis.call('ZCARD', q.holders)
-local length = redis.call('LLEN', q.waiting)
+check_types('queues', 'workers', 'leaving')
+check_waiting()
+if size.workers + size.leaving > 10000 then
+  return redis.error_reply('TOOMANY a cancel asks at most 10,000 workers')
+end
+local token = state.token
 
-local function page(most)
-  return math.max(math.min(most, math.floor(BYTES / #payload)), 1)
-end
-
-local listed = left ~= 0
-if left < 0 then
-  left = length
-elseif left > 0 then
-  -- Younger copies are behind the older ones, unless all older ones have started since the previous
-  -- call. In that case, older ones that came back are among the copies started since.
-  left = math.max(left, token - since)
-end
-if string.sub(last, 1, 41) ~= digest .. ':' then
-  last = '' -- it belongs to another payload, or is empty
-end
 first_write()
+redis.call('SET', q.canceled .. digest, token, 'PX', KNOWN)
+redis.call('HDEL', q.crashes, digest)
 
 local removed = 0
-if left > 0 then
-  local most = math.min(left, page(PAGE))
-  removed = redis.call('LREM', q.waiting, -most, payload)
-  left = removed == most and left - removed or 0 -- fewer: no copies are left
+if after == '' then
+  local most = page(10000, 4 * MIB)
+  removed = redis.call('LREM', q.queues, -most, payload) -- the front is at the tail
+  redis.call('HINCRBY', q.state, 'taken', removed)
+  after = removed < most and 'r:' .. digest .. ':' or ''
 end
 
--- The entries, once the list is done.
-if listed then
-  last = left == 0 and redis.call('ZRANGE', q.contents, '(' .. digest .. ';', '[' .. digest .. ':', 'BYLEX', 'REV', 'LIMIT', 0, 1)[1] or ''
-end
-if last ~= '' and removed < 100 then
-  local most = page(ENTRIES)
-  local members = redis.call('ZRANGEBYLEX', q.contents, after < digest and '[' .. digest .. ':' or '(' .. after, '[' .. last,
-    'LIMIT', 0, most)
-  for _, member in ipairs(members) do
-    local entry = string.sub(member, 42)
-    if not digests.are_of_name(q, entry, payload, digest) then
-      local gone, card = unwait(q, entry, digest, payload)
-      if gone then
-        removed = removed + 1
-        cards.ended(entry, card, 'canceled', '', '')
-      else
-        redis.call('ZREM', q.contents, member) -- Redis has lost it
-      end
+local last = false
+if after ~= '' then
+  local most = page(100, MIB)
+  local names = redis.call('ZRANGE', q.copies, '(' .. after, '(r:' .. digest .. ';', 'BYLEX', 'LIMIT', 0, most)
+  for _, name in ipairs(names) do
+    if waiting(name) then
+      withdraw(name)
+      removed = removed + 1
     end
-    after = member
   end
-  if #members < most or after == last then
-    last = ''
-  end
+  after, last = names[#names], #names < most
 end
-redis.call('HDEL', q.ledger, digest)
+if not last then
+  return { removed, after, token, {} }
+end
+local unique = 'u:' .. digest
+local record = waiting(unique)
+if record then
+  store_result(unique, read_record(record).result, 'canceled', '', '')
+  withdraw(unique)
+  removed = removed + 1
+end
 
-local ends = left == 0 and last == ''
-local stopped, finished
-token, stopped, finished, since = log_cancel(digest, token)
-if ends then
-  local message = payload
-  if #payload > RAW or string.match(payload, '^sha1:%x+:%d+$') then
-    message = 'sha1:' .. digest .. ':' .. #payload
-  end
-  redis.pcall('PUBLISH', channel, message)
+local message = payload
+if #payload > 1024 or string.find(payload, '^sha1:%x+:%d+$') then
+  message = 'sha1:' .. digest .. ':' .. #payload
 end
-keep_drift()
-return { removed, token, stopped, finished, left, since, after, last }
+redis.pcall('PUBLISH', q.channel .. 'cancel', message)
+local workers = redis.call('ZRANGE', q.workers, 0, -1)
+for _, worker in ipairs(redis.call('ZRANGE', q.leaving, 0, -1)) do
+  workers[#workers + 1] = worker
+end
+return { removed, false, token, workers }

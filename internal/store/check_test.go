@@ -2,273 +2,285 @@ package store
 
 import (
 	"fmt"
+	"slices"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/matryer/is"
+	"github.com/worqr/worqr/internal/invariants"
 	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
-var _ = probed("check",
-	probe{seed: busy.with("process:px", "[lost]"), call: checks(true, CheckProcesses, "px")},
-)
+// flaws checks all of a queue, and returns the flaws: "stuck k:a".
+func (b *bench) flaws() (all []string) {
+	b.Helper()
+	for _, f := range b.examine() {
+		all = append(all, strings.TrimSpace(string(f.Flaw)+" "+f.Name))
+	}
+	slices.Sort(all)
+	return slices.Compact(all)
+}
 
-// checks examines names, and repairs them if mend is true; "w1 p1" is a process of w1.
-func checks(mend bool, what What, names ...string) func(*env) string {
-	return func(e *env) string {
-		worker, names := "", names // others use them at the same time
-		if what == CheckHeld || what == CheckTwice {
-			worker, names = names[0], names[1:]
-		}
-		full := series(len(names), func(i int) string { return undigest(spelled(names[i])) })
-		v, err := Check(e.ctx, e.doctor(), e.q, what, worker, mend, full)
+func (b *bench) examine() (all []invariants.Found) {
+	b.Helper()
+	see := func(kind, cursor, holder string, names ...string) string {
+		b.Helper()
+		p, next, err := Check(b.Context(), b.line, b.q, kind, cursor, names)
 		if err != nil {
-			return refused(err)
+			b.Fatalf("%s: %v", kind, err)
 		}
-		if v.Judged != len(names) {
-			return fmt.Sprintf("judged %d", v.Judged)
+		for i := range p.Attempts {
+			p.Attempts[i].Holder = holder
 		}
-		var all []string
-		for _, f := range v.Flaws {
-			s := f.Kind + " " + name(f.Name)
-			if f.Mended {
-				s += " mended"
-			}
-			if f.Detail != "" && f.Kind != "expired-worker" {
-				s += " " + f.Detail
-			}
-			all = append(all, s)
+		all = append(append(all, p.Queue.Judge()...), p.Judge()...)
+		return next
+	}
+	held := map[string]bool{}
+	for _, worker := range b.parts("working:") {
+		see(Holders, "", "", worker)
+		for _, id := range redistest.Sure(redis.Strings(b.conn.Do("ZRANGE", b.key("working:"+worker), 0, -1)))(b) {
+			see(Attempts, "", worker, id)
+			held[id] = true
 		}
-		return e.short(strings.Join(all, ", "))
+	}
+	for _, id := range b.parts("process:") {
+		if !held[id] {
+			see(Attempts, "", "", id)
+		}
+	}
+	for _, kind := range Examined {
+		for cursor := see(kind, "0", ""); cursor != "0"; {
+			cursor = see(kind, cursor, "")
+		}
+	}
+	return all
+}
+
+// parts returns the last parts of keys: of process: all attempts that have a list.
+func (b *bench) parts(kind string) (all []string) {
+	b.Helper()
+	prefix, _, _ := strings.Cut(b.key(""), "::")
+	for _, key := range redistest.Keys(b, b.conn, prefix) {
+		if part, ok := strings.CutPrefix(key, b.key(kind)); ok {
+			all = append(all, part)
+		}
+	}
+	return all
+}
+
+// repair mends all flaws, and returns tasks.
+func (b *bench) repair() (mended []string) {
+	b.Helper()
+	for _, f := range b.examine() {
+		if !slices.Contains(mendable, f.Flaw) {
+			continue
+		}
+		ok, err := Repair(b.Context(), b.line, b.q, f)
+		if !IsWrongType(err) {
+			b.is.NoErr(err)
+		}
+		if ok {
+			mended = append(mended, string(f.Flaw))
+		}
+	}
+	for len(mended) > 0 {
+		look, err := Evict(b.Context(), b.line, b.q, "", 0, time.Second)
+		b.is.NoErr(err)
+		if look.Wait != 0 {
+			break
+		}
+	}
+	return mended
+}
+
+var mendable = []invariants.Flaw{
+	invariants.Unowned, invariants.Stuck, invariants.Stray, invariants.Dead, invariants.Token, invariants.Place, invariants.Ahead,
+}
+
+// A queue that worker w serves: it runs a raw task, one with a key, behind which another one waits, and
+// one that waited for a retry. Named tasks wait in all ways, and a schedule is asserted.
+var sound = []string{
+	"HSET state token 9 place 9 lease 60000 fence 1",
+	"ZADD workers <now+50000> w", "HSET rounds w 1", "ZADD idle 1 w",
+	"ZADD working:w 3 w.1.9.1 -4 w.1.9.2n 5 w.1.9.3n",
+	"RPUSH process:w.1.9.1 a", "RPUSH process:w.1.9.2n k:run", "RPUSH process:w.1.9.3n r:<b>:3",
+	"HSET runs k:run w.1.9.2n:0:1: r:<b>:3 w.1.9.3n:1:0:why k:later :2:0:why", "HSET next k:run 0:always:0:0:1:0:0:0:0:0:B",
+	"HSET tasks k:run 1:0:0:0:0:0:A r:<b>:3 0:0:0:0:0:0:b k:later 1:0:0:0:0:0:C k:ready 1:0:0:0:0:0:D r:<c>:4 0:0:0:0:0:0:c k:plan <occurrence>",
+	"ZADD copies 0 r:<b>:3 0 r:<c>:4", "ZADD ready 5 k:ready", "ZADD schedule 99999999999999 k:later <now+50000> k:plan", "ZADD risky 4 r:<c>:4",
+	"ZADD recurring <now+30000> k:plan",
+	"HSET recurrence k:plan <now+50000>~99999999999998|0:0:0:0:0:0:E passed:k:plan 5 prints:k:plan 9~1:ab:5",
+	"LPUSH queues x y",
+	"ZADD leaving 1 v", "ZADD working:v 2 v.1.9.1", "RPUSH process:v.1.9.1 z",
+}
+
+// expand fills in times and digests.
+func expand(command string) string {
+	now := time.Now().UnixMilli()
+	command = strings.ReplaceAll(command, "<occurrence>", fmt.Sprintf("1:%d:0:0:1:0:E", now+50000))
+	for _, text := range []string{"a", "b", "c"} {
+		command = strings.ReplaceAll(command, "<"+text+">", DigestOf([]byte(text)))
+	}
+	for {
+		before, rest, ok := strings.Cut(command, "<now+")
+		if !ok {
+			return command
+		}
+		ms, after, _ := strings.Cut(rest, ">")
+		command = before + strconv.FormatInt(now+numberIn(ms), 10) + after
 	}
 }
 
-// repair returns the steps for a damaged state: the damage is found, found again, since
-// looking changes nothing, repaired, and gone.
-func repair(what What, names []string, kind string, damaged, mended state, heard ...string) []when {
-	found := kind
-	fixed := kind + " mended"
-	if before, detail, ok := strings.Cut(kind, "|"); ok {
-		found, fixed = before+" "+detail, before+" mended "+detail
-	}
-	return []when{
-		{call: checks(false, what, names...), want: found},
-		{call: checks(false, what, names...), want: found, state: damaged},
-		{call: checks(true, what, names...), want: fixed, state: mended, heard: heard},
-		{call: checks(false, what, names...), state: mended},
-		{call: checks(true, what, names...), state: mended},
+func (b *bench) plant(commands ...string) {
+	b.Helper()
+	for _, c := range commands {
+		b.do(expand(c))
 	}
 }
 
-// healthy is a queue with everything in use, and no damage.
-var healthy = state{
-	"queues": "[x y z]", "workers": "(w2=-60m w1=+60m)", "suspects": "(w5=-1 w3=0 w2=-30m)",
-	"idle": "(w1=-1m)", "rounds": "{fence=5 w1=4 w2=7}", "token": "=7",
-	"working:w1": "(p1=1 p2=2 p6=6)", "process:p1": "[a]", "process:p2": "[b]",
-	"working:w2": "(p3=3)", "process:p3": "[c]", "working:w3": "(p4=4)", "process:p4": "[d]", "working:w5": "(p5=5)", "process:p5": "[e]",
-	"canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m", "cancel:#b": "{finished=0 stopped=1 token=3} +1m",
-	"paused": "=1", "once:n": "=1 +60m", "ledger": "{#x=1}",
-	"process:p6": "[g]", "entries": "{p6=k:x}", "keyed:k:x": blocks(runs("p6", 1, 0), "h", "+20m"),
-	"keyed:r:p9": h(waits("f", "+9m", 1, 0)), "schedule": "(r:p9=+9m)", "contents": "(#f:r:p9=0 #h:k:x=0)",
-}
+// Each flaw is found, and nothing else. The repair mends what can be mended, loses no task, and mends
+// nothing else.
+func TestCheck(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		does  string // what another program, or a Redis that loses writes, does
+		flaw  string
+		heals bool
+		shows string // after the repair: a command, and its answer
+	}{
+		{does: "ZREM working:w w.1.9.1", flaw: "unowned w.1.9.1", heals: true, shows: "LRANGE queues 0 -1 = y x a z"},
+		{does: "ZREM working:w w.1.9.2n", flaw: "unowned w.1.9.2n", heals: true, shows: "HMGET tasks k:run = 1:0:0:0:0:0:B"},
+		{does: "ZREM working:w w.1.9.3n", flaw: "unowned w.1.9.3n", heals: true, shows: "ZRANGE ready 0 -1 = r:<b>:3 k:ready"},
+		{does: "RPUSH process:old a", flaw: "unowned old", heals: true, shows: "LRANGE queues 0 -1 = y x a z"},
+		{does: "RPUSH process:w.1.8.1n k:ready", flaw: "unowned w.1.8.1n", heals: true, shows: "ZRANGE ready 0 -1 = k:ready"},
+		{does: "HSET runs k:ready w.9.9.9n:1:2:why ; ZREM ready k:ready", flaw: "stuck k:ready", heals: true, shows: "HMGET runs k:ready = :1:2:why"},
+		{does: "ZADD working:u 6 u.1.9.1 ; RPUSH process:u.1.9.1 a", flaw: "stray u", heals: true, shows: "LRANGE queues 0 -1 = y x a z"},
+		{does: "HSET state token 4", flaw: "token w", heals: true, shows: "HGET state token = 5"},
+		{does: "HSET state fence 99", flaw: "token", heals: true, shows: "HGET state token = 99"},
+		{does: "HSET state place 4", flaw: "place", heals: true, shows: "HGET state place = 5"},
+		{does: "ZADD workers 99999999999999 d ; HSET rounds d 1", flaw: "dead d", heals: true, shows: "ZRANGE workers 0 -1 = w"},
+		{does: "ZADD recurring <now+9999999> k:plan", flaw: "ahead k:plan", heals: true, shows: "ZRANGE schedule 0 -1 = k:plan k:later"},
+		{does: "HSET recurrence passed:k:plan 99999999999999", flaw: "ahead k:plan", heals: true, shows: "ZRANGE schedule 0 -1 = k:plan k:later"},
+		{does: "HSET recurrence passed:k:plan 99999999999998"}, // a known time that was taken away
 
-// Check reports nothing about a healthy queue, and changes nothing.
-func TestCheckHealthy(t *testing.T) {
-	var all []when
-	for what, names := range map[What][]string{
-		CheckProcesses: {"p1", "p2", "p3", "p4", "p5", "p6", "p7"}, CheckHeld: {"w1", "p1", "p2", "p6", "p7"},
-		CheckTwice: {"w1", "p1:w2", "p3:w2", "p7:w9"}, CheckHolders: {"w1", "w2", "w3", "w5", "w9"},
-		CheckMembers: {":w1", ":w2", ":w9"}, CheckSuspects: {"w2", "w3", "w5", "w9"}, CheckIdle: {"w1", "w9"}, CheckHolding: {"w1", "w2", "w3", "w9"},
-		CheckRunning: {"p6", "p1", "p9"}, CheckEntries: {"k:x", "r:p9", "k:z"}, CheckScheduled: {"r:p9", "k:x", "k:z"},
-		CheckContents: {"#f:r:p9", "#h:k:x", "#z:k:z"}, CheckCanceled: {"#a", "#b"},
+		{does: "DEL process:w.1.9.1", flaw: "no-list w.1.9.1"},
+		{does: "HDEL tasks k:run", flaw: "no-record k:run"},
+		{does: "HDEL tasks k:ready", flaw: "no-record k:ready"},
+		{does: "HDEL tasks k:later", flaw: "no-record k:later"},
+		{does: "HSET state token x", flaw: "token"},
+		{does: "ZREM ready k:ready", flaw: "nowhere k:ready"},
+		{does: "ZADD ready 3 k:later", flaw: "twice k:later"},
+		{does: "ZADD ready 3 k:run", flaw: "twice k:run"},
+		{does: "HSET tasks k:ready foreign", flaw: "damaged k:ready"},
+		{does: "HSET tasks k:ready 1:0:0:0:0:99:x", flaw: "damaged k:ready"},
+		{does: "HSET runs k:later x", flaw: "damaged k:later"},
+		{does: "HSET next k:run 5:always:B", flaw: "damaged k:run"},
+		{does: "HSET next k:run 5:always:0:0:B", flaw: "damaged k:run"},
+		{does: "ZADD working:w 6 u.1.9.1 ; RPUSH process:u.1.9.1 a", flaw: "stranger u.1.9.1"},
+		{does: "RPUSH process:w.1.8.1n k:run ; ZADD working:w 6 w.1.8.1n", flaw: "second-run w.1.8.1n"},
+		{does: "HSET next k:ready 0:always:0:0:1:0:0:0:0:0:B", flaw: "behind-nothing k:ready"},
+		{does: "ZREM copies r:<b>:3", flaw: "no-copy r:<b>:3"},
+		{does: "ZADD copies 0 k:ready", flaw: "no-copy k:ready"},
+		{does: "ZADD copies 0 r:<a>:7", flaw: "leftover r:<a>:7"},
+		{does: "HSET runs k:gone :1:0:why", flaw: "leftover k:gone"},
+		{does: "ZADD idle 1 g", flaw: "ghost g"},
+		{does: "ZADD suspects 1 g", flaw: "ghost g"},
+		{does: "HSET rounds g 1", flaw: "ghost g"},
+		{does: "HDEL rounds w", flaw: "half-member w"},
+		{does: "ZADD leaving 0 w", flaw: "half-member w"},
+		{does: "ZREM recurring k:plan", flaw: "half-schedule k:plan"},
+		{does: "HDEL recurrence prints:k:plan", flaw: "half-schedule k:plan"},
+		{does: "HDEL recurrence k:plan", flaw: "half-schedule k:plan"},
 	} {
-		for _, mend := range []bool{false, true} {
-			all = append(all, when{call: checks(mend, what, names...)})
+		t.Run(c.does, func(t *testing.T) {
+			b := newBench(t)
+			b.plant(sound...)
+			b.is.Equal(b.flaws(), nil)
+			b.plant(strings.Split(c.does, " ; ")...)
+			var want []string
+			if c.flaw != "" {
+				want = []string{expand(c.flaw)}
+			}
+			for range 2 { // it changes nothing
+				b.is.Equal(b.flaws(), want)
+			}
+			if c.flaw == "" {
+				return
+			}
+			mended := b.repair()
+			flaw, _, _ := strings.Cut(c.flaw, " ")
+			b.is.Equal(slices.Contains(mended, flaw), c.heals)
+			if !c.heals {
+				return
+			}
+			b.is.Equal(b.flaws(), nil)
+			command, answer, _ := strings.Cut(c.shows, " = ")
+			b.is.Equal(strings.Trim(fmt.Sprintf("%s", b.do(expand(command))), "[]"), expand(answer))
+			again := b.repair()
+			b.is.Equal(again, nil)
+		})
+	}
+}
+
+// Whatever the scripts do, nothing is flawed.
+func TestCheckSoundLife(t *testing.T) {
+	b := newBench(t)
+	var a *Answer
+	round := int64(1)
+	start := func(wanted int) func() error {
+		return func() (err error) {
+			round++
+			r := &Start{Worker: "w", Round: round, Stamp: 9, Lease: time.Minute, Wanted: wanted, Idle: true, Solo: true, MaxCrashes: 2}
+			defer func() { b.is.True(len(a.Tasks) > 0) }()
+			a, err = r.Read(b.q, redisconn.Reply{Value: redistest.Sure(b.line.One(t.Context(), r.Call(SharedOf(b.q))))(t)})
+			return err
 		}
 	}
-	all = append(all, when{call: checks(true, CheckQueue, "q"), want: "paused q 3"})
-	run(t, []scenario{{name: "all", seed: healthy, steps: all}})
-}
-
-// Tasks that no member holds are returned.
-func TestCheckProcesses(t *testing.T) {
-	w := member.with("token", "=9")
-	orphan := w.with("process:p1", "[a]")
-	two := w.with("workers", "(w1=+60m w2=+60m)")
-	lists := seq("t", 1, 102) // one more than a call returns
-	many := w.with("token", "=101").holding("w9", lists...)
-	log := state{"canceled": "(#a=9)", "cancel:#a": "{finished=0 stopped=0 token=9} +1440m"}
-	run(t, []scenario{
-		{name: "orphan", alive: []string{"w1"}, seed: w.with("process:p1", "[a]", "queues", "[b]", "idle", "(w1=-1m)"), steps: repair(CheckProcesses, []string{"p1"}, "orphan p1",
-			nil, w.with("queues", "[a b]"), "wake:w1 1")},
-		{name: "orphans keep their order", seed: w.with("process:p1", "[a]", "process:p2", "[b]", "queues", "[c]"), steps: []when{
-			{call: checks(true, CheckProcesses, "p2", "p1"), want: "orphan p2 mended, orphan p1 mended", state: w.with("queues", "[a b c]")}}},
-		{name: "orphan of a key", seed: w.with("process:p1", "[a]", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 2, 1))), steps: repair(CheckProcesses, []string{"p1"}, "orphan p1",
-			nil, w.with("schedule", "(k:x=10)", "contents", "(#a:k:x=0)", "keyed:k:x", waits("a", "10", 2, 1)))},
-		{name: "an orphan is not canceled", seed: two.with("process:p1", "[a]", "working:w2", "(p2=2)", "process:p2", "[a]").merged(log), steps: []when{
-			{call: checks(true, CheckProcesses, "p1", "p2"), want: "orphan p1 mended", state: two.with("queues", "[a]", "working:w2", "(p2=2)", "process:p2", "[a]").merged(log)}}},
-		mended("an orphan, the token is no number", orphan.with("token", "=x", "canceled", "(#a=5)"), "orphan p1", w.with("token", "=x", "queues", "[a]"), CheckProcesses, "p1"),
-		mended("an orphan, Redis has lost the token", orphan.with("token", "", "canceled", "(#a=5 #b=9)"), "orphan p1", w.with("token", "", "queues", "[a]"), CheckProcesses, "p1"),
-		mended("an orphan, what somebody holds is of another type", two.with("process:p1", "[a]", "working:w2", "=foreign"), "orphan p1",
-			two.with("working:w2", "=foreign", "queues", "[a]"), CheckProcesses, "p1"),
-		{name: "an orphan that stays wakes no worker", alive: []string{"w1"}, seed: orphan.with("queues", "=foreign", "idle", "(w1=-1m)"), steps: []when{
-			{call: checks(true, CheckProcesses, "p1"), want: "orphan p1"}}},
-		left("the schedule is of another type", orphan.with("schedule", "=foreign"), "WRONGTYPE", CheckProcesses, "p1"),
-		unsaid("the process is of another type", w.with("process:p1", "=5"), CheckProcesses, "p1"),
-		{name: "held by no member", seed: w.with("working:w9", "(p1=1 p2=2)", "process:p1", "[a]", "process:p2", "[b]", "holders", "(w9=0)"), steps: repair(CheckHolders, []string{"w9"}, "orphan w9",
-			nil, w.with("queues", "[a b]"))},
-		{name: "held by no member, more than one call gives back", seed: many.with("holders", "(w9=0)"), steps: []when{
-			{call: checks(true, CheckHolders, "w9"), want: "orphan w9 mended", state: w.with("token", "=101", "suspects", "(w9=-1)", "holders", "(w9=0)", "working:w9", "(p1=1)", "process:p1", "[t1]",
-				"queues", "["+strings.Join(lists[1:], " ")+"]")}}},
-		unsaid("what it holds is of another type", w.with("working:w9", "=foreign"), CheckHolders, "w9"),
-		{name: "a token that was never given", seed: w.with("working:w1", "(p1=12)", "process:p1", "[a]", "holders", "(w1=0)"), steps: repair(CheckHolders, []string{"w1"}, "token w1",
-			nil, w.with("working:w1", "(p1=12)", "process:p1", "[a]", "holders", "(w1=0)", "token", "=12"))},
-		left("its list is lost", w.with("working:w1", "(p1=1)"), "no-payload p1", CheckHeld, "w1", "p1"),
-		left("twice", two.with("working:w1", "(p1=1)", "working:w2", "(p1=2)", "process:p1", "[a]"), "inconsistent p1 two workers hold the same attempt", CheckTwice, "w1", "p1:w2"),
-		unsaid("twice, what the other holds is of another type", two.with("working:w1", "(p1=1)", "working:w2", "=foreign"), CheckTwice, "w1", "p1:w2"),
-	})
-}
-
-// Members that nobody evicts are, and their tasks are returned.
-func TestCheckWorkers(t *testing.T) {
-	w := member.with("token", "=9")
-	dead := state{"workers": "(w1=-60m)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]", "rounds": "{w1=3}"}
-	log := state{"token": "=9", "canceled": "(#a=4)", "cancel:#a": "{finished=0 stopped=0 token=4} +1440m"}
-	counted := state{"cancel:#a": "{finished=0 stopped=1 token=4} +1m"}
-	judge := func(e *env) string { // with the deadline that was read
-		return checks(true, CheckMembers, sure(Check(e.ctx, e.doctor(), e.q, CheckMembers, "", false, []string{":w1"}))(e.t).Flaws[0].Detail+":w1")(e)
+	finish := func(verb Ending) func() error {
+		return func() error {
+			f := &Finish{Worker: "w", MaxFailed: 9}
+			for _, one := range a.Tasks {
+				f.Ends = append(f.Ends, &End{Attempt: one.ID, Token: one.Token, Name: one.Name, Digest: SumOf(one.Record.Payload), Verb: verb, Delay: time.Hour, Reason: "why", Kind: Failed})
+			}
+			_, _, err := f.Read(redisconn.Reply{Value: redistest.Sure(b.line.One(t.Context(), f.Call(SharedOf(b.q))))(t)})
+			return err
+		}
 	}
-	gone := func(key string) string { return "inconsistent w9 a worker that is gone is in " + key }
-	run(t, []scenario{
-		{name: "dead, and no live member", seed: dead, steps: []when{
-			{call: checks(false, CheckMembers, ":w1"), want: "expired-worker w1"},
-			{call: checks(true, CheckMembers, ":w1"), want: "expired-worker w1"},
-			{call: checks(true, CheckMembers, "123:w1"), want: "expired-worker w1"}, // it has renewed its lease since
-			{call: judge, want: "expired-worker w1 mended", state: state{"token": "=10", "queues": "[a]", "ledger": "{#a=1}"}},
-			{call: joins("w1", 9), want: "again"}}}, // a late copy
-		{name: "dead, and others are", seed: dead.with("workers", "(w1=-60m w2=-30m)", "rounds", "{fence=4 w1=3 w2=7}"), steps: []when{
-			{call: judge, want: "expired-worker w1 mended", state: state{"workers": "(w2=-30m)", "rounds": "{fence=10 w2=7}", "token": "=10", "queues": "[a]", "ledger": "{#a=1}"}},
-			{call: joins("w1", 9), want: "again"}}},
-		{name: "unfinished", seed: state{"suspects": "(w1=0)", "token": "=9", "working:w1": "(p1=1)", "process:p1": "[a]"}, steps: repair(CheckSuspects, []string{"w1"}, "expired-worker w1",
-			nil, state{"token": "=9", "queues": "[a]", "ledger": "{#a=1}"})},
-		mended("a cancel ends with who is dead", state{"workers": "(w1=5)", "working:w1": "(p1=1)", "process:p1": "[a]"}.merged(log), "expired-worker w1", state{"token": "=10"}.merged(counted), CheckMembers, "5:w1"),
-		mended("a cancel ends with what is unfinished", state{"suspects": "(w1=0)", "working:w1": "(p1=1)", "process:p1": "[a]"}.merged(log), "expired-worker w1", state{"token": "=9"}.merged(counted), CheckSuspects, "w1"),
-		unsaid("no member, and nobody is there to judge", state{"token": "=9"}, CheckMembers, ":w1"),
-		unsaid("suspected, and nobody is there to judge", state{"workers": "(w1=-60m)", "suspects": "(w1=-30m)"}, CheckSuspects, "w1"),
-		left("suspect", w.with("suspects", "(w9=+1m)"), gone("suspects"), CheckSuspects, "w9"),
-		left("idle", w.with("idle", "(w9=-1m)"), gone("idle"), CheckIdle, "w9"),
-		left("holder", w.with("holders", "(w1=4 w9=4)"), gone("holders"), CheckHolding, "w1", "w9"),
-		unsaid("idle of another type", w.with("idle", "=foreign"), CheckIdle, "w1"),
-		unsaid("holders of another type", w.with("working:w1", "(p1=1)", "process:p1", "[a]", "holders", "=foreign"), CheckHolders, "w1"),
-	})
-}
-
-// What disagrees is reported, and stays. What is of another type isn't judged.
-func TestCheckDisagreements(t *testing.T) {
-	w := member.with("token", "=9")
-	waiting := w.with("keyed:k:x", waits("a", "+9m", 1, 0), "schedule", "(k:x=+9m)", "contents", "(#a:k:x=0)")
-	running := w.with("working:w1", "(p1=1)", "process:p1", "[a]", "holders", "(w1=0)", "entries", "{p1=k:x}", "keyed:k:x", h(runs("p1", 1, 0)))
-	blocked := running.with("keyed:k:x", blocks(runs("p1", 1, 0), "b", "+9m"), "contents", "(#b:k:x=0)")
-	apart := member.with("added", "|1-7-a/2= 1-8-a/0=y|")
-	foreign := w.with("keyed:k:x", "=foreign", "schedule", "(k:x=+9m)", "contents", "(#b:k:x=0)")
-	odd := func(name string, seed state, says string, what What, names ...string) scenario {
-		return left(name, seed, "inconsistent "+says, what, names...)
+	call := func(v *Verb, args ...any) func() error {
+		return func() error { _, err := b.line.One(t.Context(), v.call(SharedOf(b.q), args...)); return err }
 	}
-	entry := func(name string, seed state) scenario {
-		return odd(name, seed, "k:x the entry of a task disagrees with schedule or entries", CheckEntries, "k:x")
+	task := func(name string, at any) []any { return []any{name, at, "always", 0, 0, "", 0, "0:0:0:0:0:0:" + name} }
+	put := func(tasks ...[]any) func() error {
+		return call(add, append([]any{b.key("once:")}, slices.Concat(tasks...)...)...)
 	}
-	lost := "p1 entries has an attempt that is gone"
-	run(t, []scenario{
-		entry("not planned", waiting.with("schedule", "")),
-		entry("planned for another time", waiting.with("schedule", "(k:x=+5m)")),
-		entry("without a time", waiting.with("keyed:k:x", h("payload=a retries=1 crashes=0"))),
-		entry("neither waits nor runs", w.with("keyed:k:x", "{junk=1}")),
-		entry("planned while it runs", blocked.with("schedule", "(k:x=-1m)")),
-		entry("runs, and entries do not say so", running.with("entries", "")),
-		unsaid("an added task in the stream", line, CheckEntries, "k:@1-7-a"),
-		odd("process without list", blocked.with("working:w1", "", "process:p1", ""), lost, CheckRunning, "p1"),
-		odd("the entry is lost", running.with("keyed:k:x", ""), lost, CheckRunning, "p1"),
-		unsaid("process without list, held", blocked.with("process:p1", ""), CheckRunning, "p1"),
-		unsaid("runs, and nobody holds it", running.with("working:w1", ""), CheckRunning, "p1"),
-		unsaid("an added task runs", runsA, CheckRunning, "p1", "a:1-7-a"),
-		unsaid("its list is lost, and its worker will notice", runsA.with("process:p1", ""), CheckRunning, "p1", "a:1-7-a"),
-		odd("an added task runs, and its name is lost", runsA.with("entries", "{p1=a:1-7-a0}"), lost, CheckRunning, "p1"),
-		odd("an added task runs, and only its name is left", runsA.with("entries", "{a:1-7-a=p1:w1}"), "a:1-7-a entries has an attempt that is gone", CheckRunning, "a:1-7-a"),
-		odd("planned, and lost", w.with("schedule", "(k:x=+1m)"), "k:x schedule has an entry that is gone", CheckScheduled, "k:x"),
-		odd("in contents, and lost", w.with("contents", "(#a:k:x=0)"), "k:x contents has an entry that is gone", CheckContents, "#a:k:x"),
-		unsaid("of another type", foreign, CheckEntries, "k:x"),
-		unsaid("of another type, in schedule", foreign, CheckScheduled, "k:x"),
-		unsaid("of another type, in contents", foreign, CheckContents, "#b:k:x"),
-		unsaid("of another type, and runs", running.with("keyed:k:x", "=foreign"), CheckRunning, "p1"),
-		{name: "the payload of an added task is lost", seed: apart, steps: []when{{call: checks(true, CheckAdded, "1-7", "1-8"), want: "no-payload 1-7", state: apart.with("added", `|1-7-a/2="" 1-8-a/0=y|`)}}},
-		unsaid("added tasks", line, CheckAdded, "1-7", "1-8", "1-9", "odd"),
-		odd("no holders", w.with("canceled", "(#a=4)"), "#a a cancel waits for workers that are gone", CheckCanceled, "#a"),
-		odd("a cancel of the future", running.with("canceled", "(#a=10)"), "#a a cancel has a token that was never issued", CheckCanceled, "#a"),
-		unsaid("the last token that was given", running.with("canceled", "(#a=9)"), CheckCanceled, "#a"),
-		odd("a holder that isn't recorded", running.with("holders", "(w2=0)"), "w1 a worker holds tasks, and holders lacks it", CheckHolders, "w1"),
-		{name: "entries that are tried again", steps: []when{{call: tried("k:x", "r:1"), want: "0"}}},
-		{name: "of some entries", seed: state{}.planned("a", "k:x", "r:1", "r:2").with("keyed:r:1", waits("a", "+9m", 1, 0), "keyed:r:2", waits("a", "+9m", 2, 0)), steps: []when{
-			{call: tried("k:x", "r:1", "r:2", "r:3"), want: "2"}, {call: tried("r:2"), want: "1"}}},
-	})
-}
-
-func TestCheckQueue(t *testing.T) {
-	w := member.with("token", "=9")
-	run(t, []scenario{
-		left("no workers", state{"queues": "[a b]", "workers": "(w1=-1m)", "schedule": "(k:x=-1m k:y=+1m)"}, "no-worker q 3", CheckQueue, "q"),
-		left("no workers, and added tasks", line.with("workers", ""), "no-worker q 4", CheckQueue, "q"),
-		left("paused", w.with("queues", "[a b]", "paused", "=1"), "paused q 2", CheckQueue, "q"),
-		left("paused, no workers", state{"queues": "[a b]", "paused": "=1"}, "paused q 2, no-worker q 2", CheckQueue, "q"),
-		left("the token is no number", w.with("token", "=x"), "token q", CheckQueue, "q"),
-		unsaid("paused, and nothing waits", w.with("paused", "=1"), CheckQueue, "q"),
-		unsaid("no workers, nothing waits", state{}, CheckQueue, "q"),
-		unsaid("a list of another type", w.with("queues", "=foreign"), CheckQueue, "q"),
-	})
-}
-
-// stopped returns the name of a process that is stopping.
-func stopped(payload string, token int, process string) string {
-	return fmt.Sprintf("p%s:%016d:%s", digest(payload), token, process)
-}
-
-func stoppedKey(entry string, token int, process string) string {
-	return "k" + stopped(entry, token, process)[1:]
-}
-
-// blocks returns an entry that runs and blocks another task.
-func blocks(runs, payload, due string) string {
-	return h(runs, waits(payload, due, 0, 0), rule(0, 0, due, due))
-}
-
-// unsaid is a scenario in which check reports nothing, and changes nothing.
-func unsaid(name string, seed state, what What, names ...string) scenario {
-	return scenario{name: name, seed: seed, steps: []when{{call: checks(true, what, names...)}}}
-}
-
-// left is a scenario in which check reports a flaw that it can't repair.
-func left(name string, seed state, flaw string, what What, names ...string) scenario {
-	return scenario{name: name, seed: seed, steps: []when{{call: checks(true, what, names...), want: flaw}}}
-}
-
-// mended is a scenario in which check repairs a flaw.
-func mended(name string, seed state, flaw string, after state, what What, names ...string) scenario {
-	return scenario{name: name, seed: seed, steps: []when{{call: checks(true, what, names...), want: flaw + " mended", state: after}}}
-}
-
-// Looking doesn't write: a user without write permission can do it.
-func TestGuardLook(t *testing.T) {
-	e := beside(t, nil)
-	e.ruled("~*", "+@all", "-@write", "resetchannels")
-	e.doctor = func() *redisconn.Line { return e.line }
-	e.play(scenario{seed: member.with("token", "=9", "process:p1", "[a]"), steps: []when{
-		{call: checks(false, CheckProcesses, "p1"), want: "orphan p1"},
-		{call: explains("", "a"), want: "workers=1"},
-	}})
-}
-
-// tried counts the entries that wait for a retry.
-func tried(entries ...string) func(*env) string {
-	return func(e *env) string {
-		v := sure(Check(e.ctx, e.doctor(), e.q, CheckScheduled, "", false, entries))(e.t)
-		return itoa(v.Retries)
+	for i, step := range []func() error{
+		call(join, "w", 60000, 0, 1),
+		func() error { b.do("LPUSH queues a b c d e f"); return nil },
+		put(task("k:1", 0), task("k:2", 0), task("k:3", "99999999999999"), task("u:"+DigestOf([]byte("x")), 0)),
+		start(3), put(task("k:1", 0), task("k:2", "99999999999999")), finish(Retry),
+		start(4), put(task("k:1", 0), task("k:2", "99999999999999")), finish(Stop),
+		start(9), finish(Fail),
+		func() error { b.do("LPUSH queues a b c"); return nil }, put(task("k:4", 0)),
+		start(9), call(cancel, "a", ""), finish(Stop),
+		start(1), call(join, "v", 60000, 0, 1), call(evict, "w", 0, 1000),
+		call(join, "w", 60000, 99, 99), func() error { round = 99; return nil }, start(9), call(leave, "w", 100),
+		call(drop, 1),
+	} {
+		b.is.NoErr(step())
+		if flaws := b.flaws(); flaws != nil {
+			t.Fatalf("after step %d: %v", i, flaws)
+		}
+		b.q = b.q.Failed()
+		b.is.Equal(b.flaws(), nil)
+		b.q = b.space.Queue("q")
 	}
+}
+
+func TestCompareStarts(t *testing.T) {
+	ids := []string{"w.9.98.1", "a.5.99.1", "w.1.99.2n", "w.9.99.8", "w.9.99.98n", "w.9.99.99", "w.10.99.1", "a.1.100.1"}
+	is.New(t).Equal(slices.SortedFunc(slices.Values(slices.Sorted(slices.Values(ids))), CompareStarts), ids)
 }

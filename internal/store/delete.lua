@@ -1,48 +1,54 @@
--- delete: drop all waiting tasks. Running and failed tasks stay. The first call drops the list.
--- Each call then handles one page of added tasks and entries: up to 50 tasks or 1 MiB of payloads.
+-- delete: drop what waits; running and failed tasks stay. The first call drops the list. Each call then drops a page of
+-- named tasks: at most 50, and no more after 1 MiB.
 --
--- ARGV[6] delete   channel  gets a message that the queue was deleted
--- ARGV[7] list     1 on the first call; otherwise 0: the list stays
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_added.
+-- ARGV[6] first  1: this is the first call
+-- Uses lib_queue, lib_record, lib_merge, lib_recur, lib_wait.
 --
--- Returns how many tasks are left.
-if broken then
-  return broken
+-- Returns how many tasks are left that wait.
+local PAGE = 50
+
+check_types('queues')
+check_waiting()
+
+first_write()
+if ARGV[6] == '1' then
+  redis.call('UNLINK', q.queues, q.crashes, q.ages)
+  redis.pcall('PUBLISH', q.channel .. 'delete', '')
 end
-if ARGV[7] == '1' then
-  redis.call('LLEN', q.waiting) -- if the key has the wrong type, fail before anything changes
-  redis.call('UNLINK', q.waiting, q.ledger, q.ages)
-  redis.pcall('PUBLISH', ARGV[6], '')
+
+local dropped, bytes = 0, 0
+local function has_room()
+  return dropped < PAGE and bytes < MIB
 end
-local bytes, waits = 0, 0
-if adding then
-  local ids = {}
-  added.each('+', function(id, pair)
-    if #ids >= 50 or bytes >= BYTES then
-      return false
-    end
-    local ms, seq, salt, card = cards.item(id, pair)
-    ids[#ids + 1], bytes = id, bytes + #pair[2]
-    if ms and cards.keeps(card) > 0 then
-      cards.tell_end(cards.entry(ms, seq, salt))
-    end
-    if ms and cards.has(card, cards.apart) then
-      redis.call('UNLINK', q.keyed .. cards.entry(ms, seq, salt))
-    end
-    return true
-  end)
-  waits = added.drop(ids)
-end
-for _, member in ipairs(redis.call('ZRANGE', q.contents, 0, 49)) do
-  if bytes >= BYTES then
-    break
+
+-- Counts a dropped task. Callers that wait for its result learn that it's gone.
+local function count(name, text)
+  dropped, bytes = dropped + 1, bytes + #text
+  local record = read_record(text)
+  if record.result > 0 then
+    redis.pcall('PUBLISH', q.channel .. 'end:' .. redis.sha1hex(name), '')
   end
-  local digest, entry = string.sub(member, 1, 40), string.sub(member, 42)
-  local payload, card = unwait(q, entry, digest)
-  if card and cards.keeps(card) > 0 then
-    cards.tell_end(entry)
-  end
-  bytes = bytes + #(payload or '')
-  redis.call('ZREM', q.contents, member)
+  return record
 end
-return redis.call('ZCARD', q.contents) + waits
+
+local left = 0
+for _, kind in ipairs({ 'ready', 'schedule', 'risky' }) do
+  for _, name in ipairs(redis.call('ZRANGE', q[kind], 0, PAGE - 1)) do
+    if has_room() then
+      local record = count(name, redis.call('HGET', q.tasks, name) or '')
+      note_passed(name, record.occurrence, 'canceled')
+      withdraw(name)
+    end
+  end
+  left = left + redis.call('ZCARD', q[kind])
+end
+
+-- What waits behind a running task.
+for _, name in ipairs(has_room() and redis.call('HRANDFIELD', q.next, PAGE) or {}) do
+  if has_room() then
+    local behind = read_next(name)
+    count(name, behind and behind.record or '')
+    redis.call('HDEL', q.next, name)
+  end
+end
+return left + redis.call('HLEN', q.next)

@@ -1,15 +1,31 @@
--- enqueue: add payloads to the back of a queue, in order, all or none, and
--- wake as many idle workers. Nothing is published to workers when none is idle.
+-- enqueue: put raw tasks at the back of the list, in order, all or none. A call with a known nonce changes nothing.
+-- Producers that may do nothing else need no other keys.
 --
--- KEYS[1] waiting  list     payloads; the tail is the front
--- KEYS[2] idle     zset     worker → idle since, ms
--- KEYS[3] workers  zset     worker → lease deadline, ms
--- ARGV[1] wake     channel  prefix, with a worker appended
--- ARGV[2] enqueue  channel  gets the count, for observers
--- ARGV[3] payload  the first of one or more
--- Uses lib_wake, lib_push.
+-- KEYS    queues idle workers, once: the nonce's, and one that never exists
+-- ARGV[1] channel  channel prefix, "worqr_{q}_"
+-- ARGV[2] window   for how many ms the nonce is known; 0: there is none
+-- then the payloads, one to 5,000.
+-- Uses lib_wake.
 --
--- Returns how many tasks were waiting before; -1 if none were and no worker serves the queue.
-local at = 3
-local before, alone = push(KEYS[1], KEYS[2], KEYS[3], ARGV[1], ARGV[2], at)
-return alone and -1 or before
+-- Returns 1; or 2 if nothing else waits and nobody serves the queue, so that its name may be missing from the list of
+-- queues; or 0 if the nonce is known.
+local queues, idle, workers, once = unpack(KEYS)
+local channel, window = ARGV[1], tonumber(ARGV[2])
+local FIRST, MOST = 3, 5000
+local count = #ARGV - FIRST + 1
+
+if count > MOST then
+  return redis.error_reply('TOOLARGE a call has at most ' .. MOST .. ' payloads')
+end
+if window > 0 and redis.call('EXISTS', once) == 1 then
+  return 0
+end
+
+local length = redis.call('LPUSH', queues, unpack(ARGV, FIRST))
+if window > 0 then
+  redis.call('SET', once, '1', 'PX', window)
+end
+
+wake(idle, channel, count)
+redis.pcall('PUBLISH', channel .. 'enqueue', count)
+return length == count and redis.pcall('EXISTS', workers) == 0 and 2 or 1

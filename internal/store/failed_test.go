@@ -2,7 +2,7 @@ package store
 
 import (
 	"fmt"
-	"maps"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -10,95 +10,113 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// failedOf returns a failed task of the list, or of a key.
-func failedOf(payload, due string, fields ...string) string {
-	return h(append([]string{waits(payload, due, 0, 0), "kind=failed reason=r tries=0 deaths=0 worker=w1 at=" + due, "from="}, fields...)...)
+func failedText(f FailedTask) string {
+	return fmt.Sprintf("%s=%s:%s", f.Name[:2], f.Record.Payload, f.Record.Failure.Error)
 }
 
-// merged returns a state with the keys of another one added or replaced.
-func (s state) merged(t state) state {
-	c := s.with()
-	maps.Copy(c, t)
-	return c
-}
-
-var gaveUp = Outcome{Kind: Failed, Reason: "r"}
-
-// Scripts don't make up what Redis has lost, and nothing else is affected.
-func TestLost(t *testing.T) {
-	noProcess, noEntry := runX.with("process:p1", ""), runX.with("keyed:k:x", "")
-	two := keyX.with("schedule", "(k:gone=-2m k:x=-1m)")
-	unlocked := rawP.with("process:p1", "", "queues", "[b]")
-	all := []scenario{
-		{name: "a due entry", seed: two, steps: []when{{call: begins(1, "p1"), want: "started=a/1@k:x~2!1", state: runX}}},
-		{name: "only that", seed: member.with("schedule", "(k:gone=-2m)"), steps: []when{{call: begins(1, "p1"), state: member.with("rounds", "{w1=1}")}}},
-		{name: "a running entry, finish", seed: noEntry, steps: []when{{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX}}},
-		{name: "a running entry, retry", seed: noEntry, steps: []when{{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
-			state: backX.with("schedule", "(k:x=+60m)", "keyed:k:x", waits("a", "+60m", 1, 0))}}},
-		{name: "a running entry, put again", seed: noEntry.merged(state{"schedule": "(k:x=+5m)", "contents": "(#b:k:x=0)", "keyed:k:x": waits("b", "+5m", 0, 0)}), steps: []when{
-			{call: ends(2, "p1", 1, Retry, Outcome{Delay: time.Hour}), want: "settled=ok",
-				state: backX.with("schedule", "(k:x=+5m)", "contents", "(#b:k:x=0)", "keyed:k:x", waits("b", "+5m", 0, 0))}}},
-		{name: "the process of a repeated round", seed: noProcess, steps: []when{{call: begins(1, "p1"), want: ""}}},
-		{name: "a raw process, leave", seed: unlocked, steps: []when{{call: leaves("w1"), want: "returned=0", state: state{"token": "=2", "queues": "[b]"}}}},
-		{name: "a raw process, fail", seed: rawP.with("process:p1", ""), steps: []when{{call: fails("w1"), want: "known=true returned=0", state: state{"token": "=2"}}}},
-		{name: "another process runs the key", seed: runX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "entries", "{p1=k:x p2=k:x}", "keyed:k:x", runs("p2", 0, 0)), steps: []when{
-			{call: ends(2, "p1", 1, Drop, Outcome{}), want: "settled=ok", state: doneX.with("workers", "(w1=+60m w2=+60m)", "working:w2", "(p2=2)", "process:p2", "[b]", "entries", "{p2=k:x}", "keyed:k:x", runs("p2", 0, 0))}}},
-	}
-	for _, v := range []Ending{Stop, Retry, Snooze, Fail, Drop} {
-		want := "settled=canceled"
-		if v == Drop {
-			want = "settled=ok"
+// fail makes tasks fail, one after the other.
+func (b *bench) fail(payloads ...string) {
+	b.Helper()
+	for _, p := range payloads {
+		if key, named := strings.CutPrefix(p, "k:"); named {
+			b.add(task(key, p))
+		} else {
+			b.enqueue(p)
 		}
-		all = append(all, scenario{name: "the process, " + string(v), seed: noProcess, steps: []when{{call: ends(2, "p1", 1, v, Outcome{Kind: Failed}), want: want, state: doneX}}},
-			scenario{name: "a raw process, " + string(v), seed: unlocked, steps: []when{{call: ends(2, "p1", 1, v, Outcome{Kind: Failed}), want: want, state: doneX.with("queues", "[b]")}}})
+		b.finish("w", End{Verb: Fail, Kind: Failed, Reason: "why " + p}, b.start("w", 1)...)
 	}
-	run(t, all)
 }
 
-// Failed tasks are deleted and requeued a page at a time: a hundred tasks, or a mebibyte of payloads.
-// Redis does nothing else during a page.
-func TestFailedPagesAreBoundedInBytes(t *testing.T) {
-	t.Parallel()
-	url := redistest.Start(t).URL()
-	for name, c := range map[string]struct{ tasks, size, page int }{
-		"elements": {250, 1, 100},
-		"bytes":    {24, 300 << 10, 3},
-		"exactly":  {8, 512 << 10, 2},
-		"one":      {3, 2 << 20, 1},
-	} {
-		for verb, call := range map[string]func(e *env, r Runner, ids []string) (int, error){
-			"DeleteFailed":     func(e *env, r Runner, ids []string) (int, error) { return DeleteFailed(e.ctx, r, e.q, ids) },
-			"RequeueFailed":    func(e *env, r Runner, ids []string) (int, error) { return RequeueFailed(e.ctx, r, e.q, ids) },
-			"DeleteAllFailed":  func(e *env, r Runner, _ []string) (int, error) { return DeleteAllFailed(e.ctx, r, e.q) },
-			"RequeueAllFailed": func(e *env, r Runner, _ []string) (int, error) { return RequeueAllFailed(e.ctx, r, e.q) },
-		} {
-			t.Run(name+"/"+verb, func(t *testing.T) {
-				t.Parallel()
-				e, payload := newEnv(t, url, nil), strings.Repeat("x", c.size)
-				var ids []string
-				for i := range c.tasks {
-					id := fmt.Sprint("g", i)
-					ids = append(ids, id)
-					e.must(nil, e.conn.Send("HSET", e.q.Failed().Keyed(EntryOf(id)), "payload", payload, "kind", Failed, "at", i))
-					e.must(nil, e.conn.Send("ZADD", e.q.Failed().Contents(), 0, digest(payload)+":"+EntryOf(id)))
-					e.must(e.conn.Do("ZADD", e.q.Failed().Schedule(), i, EntryOf(id)))
-				}
-				left, pages := c.tasks, 0
-				n, err := call(e, &hooked{Runner: e.line, after: func(int) {
-					now := e.count("ZCARD", "failed:schedule")
-					if now < left {
-						pages++
-					}
-					if left-now > c.page {
-						t.Errorf("%d tasks of %d bytes at once, not %d", left-now, c.size, c.page)
-					}
-					left = now
-				}}, ids)
-				e.must(nil, err)
-				if most := (c.tasks + c.page - 1) / c.page; n != c.tasks || left > 0 || pages > most {
-					t.Errorf("%d of %d tasks in %d pages, %d are left", n, c.tasks, pages, left)
-				}
-			})
+// Failed tasks are listed newest first, those that were set aside before the others, and go back.
+func TestFailed(t *testing.T) {
+	b := newBench(t)
+	ctx := t.Context()
+	b.fail("a", "k:b", "c", "k:d")
+	list := func() string { return all(t, FailedTasks(ctx, b.line, b.q), failedText) }
+	b.is.Equal(list(), "k:=k:d:why k:d r:=c:why c k:=k:b:why k:b r:=a:why a")
+
+	failed := &bench{t, b.is, b.conn, b.line, b.space, b.q.Failed()}
+	first := failed.start("v", 1) // the handler of the failed queue
+	b.is.Equal(list(), "k:=k:d:why k:d r:=c:why c k:=k:b:why k:b")
+	got, err := RequeueAll(ctx, &during{b.line, 3, func() { b.fail("late") }}, b.q)
+	b.is.NoErr(err)
+	b.is.Equal(got, Requeued{Requeued: 3})
+	b.is.Equal(list(), "r:=late:why late")
+	b.is.Equal(all(t, Named(ctx, b.line, b.q), func(n NamedTask) string { return n.Name }), "k:d k:b")
+
+	failed.finish("v", End{Verb: Fail, Kind: Failed, Reason: "again"}, first...)
+	b.is.Equal(list(), "r:=a:why a r:=late:why late")
+	got, err = Requeue(ctx, b.line, b.q, []string{"nothing", first[0].Name})
+	b.is.NoErr(err)
+	b.is.Equal(got, Requeued{Requeued: 1})
+	n, err := DeleteAllFailed(ctx, b.line, b.q)
+	b.is.NoErr(err)
+	b.is.Equal(n, 1)
+	b.is.Equal(list(), "")
+	b.is.Equal(redistest.Sure(Requeue(ctx, b.line, b.q, nil))(t), Requeued{})
+}
+
+// A task whose name another one has taken, or which a handler runs, stays failed.
+func TestRequeueTaken(t *testing.T) {
+	b := newBench(t)
+	b.fail("k:a", "k:b")
+	b.add(task("a", "new"))
+	failed := &bench{t, b.is, b.conn, b.line, b.space, b.q.Failed()}
+	running := failed.start("v", 1)
+	var names []string
+	for f := range redistest.Each(t, FailedTasks(t.Context(), b.line, b.q)) {
+		names = append(names, f.Name)
+	}
+	b.is.Equal(len(names), 1)
+	got, err := Requeue(t.Context(), b.line, b.q, append(names, running[0].Name))
+	b.is.NoErr(err)
+	b.is.Equal(got.Running, 1)
+	b.is.Equal(got.Requeued+got.Taken, 1)
+	n, err := DeleteFailed(t.Context(), b.line, b.q, []string{running[0].Name})
+	b.is.True(err == nil && n == 0)
+}
+
+// Failed tasks are listed, requeued and deleted over several pages, also large ones.
+func TestManyFailed(t *testing.T) {
+	b := newBench(t)
+	ctx := t.Context()
+	large := strings.Repeat("x", 600_000)
+	for i := range 3 * perPage {
+		name, head, payload := fmt.Sprintf("r:%040d:%d", 0, i+1), "failed:5:w:a:0:0:0:1:e", "p"
+		if i%perPage == 0 {
+			payload = large
 		}
+		redistest.Do(t, b.conn, "HSET", b.q.Failed().Tasks(), name, fmt.Sprintf("1:2:3:4:0:%d:%s%s", len(head), head, payload))
+		redistest.Do(t, b.conn, "ZADD", b.q.Failed().Ready(), i+1, name)
+	}
+	n := 0
+	for f := range redistest.Each(t, FailedTasks(ctx, b.line, b.q)) {
+		b.is.Equal(f.Record.Failure.Error, "e")
+		n++
+	}
+	b.is.Equal(n, 3*perPage)
+	some := fmt.Sprintf("r:%040d:%d", 0, 1)
+	got, err := Requeue(ctx, b.line, b.q, slices.Repeat([]string{some}, 2))
+	b.is.NoErr(err)
+	b.is.Equal(got.Requeued, 1)
+	got, err = RequeueAll(ctx, b.line, b.q)
+	b.is.NoErr(err)
+	b.is.Equal(got.Requeued, 3*perPage-1)
+	b.is.Equal(b.do("LLEN queues"), int64(3*perPage))
+}
+
+// A failed record says why and how, and its properties follow.
+func TestFailedRecord(t *testing.T) {
+	b := newBench(t)
+	one := task("k", "payload")
+	one.Record.Metadata = Metadata{Timeout: time.Second, Headers: map[string]string{"h": "v"}}
+	b.add(one)
+	b.finish("w", End{Verb: Fail, Kind: Crashed, Reason: "re:ason"}, b.start("w", 1)...)
+	for f := range redistest.Each(t, FailedTasks(t.Context(), b.line, b.q)) {
+		why := f.Record.Failure
+		b.is.Equal(fmt.Sprint(why.Kind, why.Worker, why.Back, why.Error), "crashedwk:kre:ason")
+		b.is.Equal(f.Record.Metadata.Headers["h"]+string(f.Record.Payload), "vpayload")
+		b.is.Equal(f.Record.Metadata.Timeout, time.Second)
+		b.is.True(!f.Record.Damaged)
 	}
 }

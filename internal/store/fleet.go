@@ -8,34 +8,58 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/google/uuid"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 )
+
+// NewID returns a new id of a worker, a UUIDv7.
+func NewID() string { return uuid.Must(uuid.NewV7()).String() }
+
+// NewBackoff returns a Backoff for the first try.
+func NewBackoff() *Backoff { return redisconn.NewBackoff() }
 
 // Jitter returns a random time from half of d to d.
 func Jitter(d time.Duration) time.Duration { return redisconn.Jitter(d) }
 
-// A Beat is one heartbeat of a worker, on all its queues.
-type Beat struct {
-	Worker string
-
+// A Heartbeat renews a worker's leases on several queues, and its registration.
+type Heartbeat struct {
+	Worker    string
 	Registers bool          // the registration is renewed, too
 	TTL       time.Duration // of the registration; 0: none
-
-	Lease  time.Duration // 0: forever
-	Grace  time.Duration // from suspecting a worker whose lease has expired to evicting it
-	Judge  int64         // ms of Redis time until which other workers may be evicted; 0: none may
-	Queues []Keys
-	Spare  []bool // by queue: the beat evicts no worker there, whatever Judge is; nil: no such queue
+	Lease     time.Duration // 0: forever
+	Queues    []*Shared
+	Judge     []bool // for each queue: the worker may evict others
 }
 
-// A Beaten is the reply to a Beat.
-type Beaten struct {
+// A Heard is the answer to a Heartbeat.
+type Heard struct {
 	Registered bool
-	Again      bool  // the connection was cut: the beat was repeated, and the repetition evicted no worker
-	Err        error // of renewing the registration
-	Pulses     []*Pulse
-	Errs       []error // by queue
+	Again      bool     // the connection was cut, and the heartbeat was repeated on a new one
+	Err        error    // of the registration
+	Pulses     []*Pulse // for each queue, and the error
+	Errs       []error
+}
+
+// Send sends the heartbeat in one exchange, and waits for the answers. If the connection is cut, it repeats the
+// heartbeat once, immediately: renewing a lease twice does no harm, and servers cut connections whose login has
+// expired. The repetition doesn't ask to judge, since its connection is new.
+func (h *Heartbeat) Send(ctx context.Context, r Runner, s keys.Space) (all Heard) {
+	replies := r.Do(ctx, h.calls(s)...)
+	if ctx.Err() == nil && slices.ContainsFunc(replies, cut) {
+		all.Again, h.Judge = true, make([]bool, len(h.Queues))
+		replies = r.Do(ctx, h.calls(s)...)
+	}
+	if h.Registers {
+		all.Registered, all.Err = redis.Bool(replies[0].Value, replies[0].Err)
+		replies = replies[1:]
+	}
+	all.Pulses, all.Errs = make([]*Pulse, len(replies)), make([]error, len(replies))
+	for i, reply := range replies {
+		all.Pulses[i], all.Errs[i] = ReadHeartbeat(reply)
+	}
+	return all
 }
 
 // cut reports whether a reply was lost because the connection was cut, not because Redis is silent.
@@ -43,97 +67,59 @@ func cut(r redisconn.Reply) bool {
 	return errors.Is(r.Err, ErrUnknown) && !errors.Is(r.Err, os.ErrDeadlineExceeded)
 }
 
-// Beat sends the heartbeat in one exchange. If the connection is cut, it repeats the heartbeat
-// once, immediately: renewing a lease twice does no harm, and servers cut connections whose login
-// has expired. The repeated heartbeat evicts no worker, because its connection is new.
-func (b Beat) Beat(ctx context.Context, r Runner, s Space) (of Beaten) {
-	replies := r.Do(ctx, b.calls(s)...)
-	if ctx.Err() == nil && slices.ContainsFunc(replies, cut) {
-		of.Again, b.Judge = true, 0
-		replies = r.Do(ctx, b.calls(s)...)
-	}
-	if b.Registers {
-		of.Registered, of.Err = redis.Bool(replies[0].Value, replies[0].Err)
-		replies = replies[1:]
-	}
-	of.Pulses, of.Errs = make([]*Pulse, len(b.Queues)), make([]error, len(b.Queues))
-	for i, reply := range replies {
-		of.Pulses[i], of.Errs[i] = ReadBeat(reply)
-	}
-	return of
-}
-
-func (b Beat) calls(s Space) []redisconn.Call {
-	calls := make([]redisconn.Call, 0, 1+len(b.Queues))
+func (h *Heartbeat) calls(s keys.Space) []redisconn.Call {
+	calls := make([]redisconn.Call, 0, 1+len(h.Queues))
 	switch {
-	case !b.Registers:
-	case b.TTL > 0:
-		calls = append(calls, redisconn.Command("PEXPIRE", s.Worker(b.Worker), b.TTL.Milliseconds()))
+	case !h.Registers:
+	case h.TTL > 0:
+		calls = append(calls, redisconn.Command("PEXPIRE", s.Worker(h.Worker), h.TTL.Milliseconds()))
 	default:
-		calls = append(calls, redisconn.Command("EXISTS", s.Worker(b.Worker)))
+		calls = append(calls, redisconn.Command("EXISTS", s.Worker(h.Worker)))
 	}
-	for i, q := range b.Queues {
-		judge := b.Judge
-		if b.Spare != nil && b.Spare[i] {
-			judge = 0
-		}
-		calls = append(calls, BeatCall(q, b.Worker, b.Lease, b.Grace, judge))
+	for i, q := range h.Queues {
+		calls = append(calls, HeartbeatCall(q, h.Worker, h.Lease, h.Judge[i]))
 	}
 	return calls
 }
 
-// Tokens reads the last tokens of queues, which joins have to name. of is the index of the
-// queue that the error is about.
-func Tokens(ctx context.Context, r Runner, queues []Keys) (tokens []int64, of int, err error) {
-	tokens = make([]int64, len(queues))
-	for i, reply := range doEach(ctx, r, queues, TokenCall) {
-		if tokens[i], err = ReadToken(reply); err != nil {
-			return nil, i, err
+// Tokens reads the last tokens of queues, in one exchange: 0 if none was issued, and −1 if there's something else in
+// its place. It repeats itself once if a reply was lost: the connection may lead to a Redis that's gone.
+func Tokens(ctx context.Context, r Runner, queues []keys.Queue) (tokens []int64, errs []error) {
+	tokens, errs = make([]int64, len(queues)), make([]error, len(queues))
+	_ = Twice(func() error {
+		for i, reply := range doEach(ctx, r, queues, TokenCall) {
+			tokens[i], errs[i] = ReadToken(reply)
 		}
-	}
-	return tokens, 0, nil
-}
-
-// Known returns the last tokens of queues as far as Redis answers: 0 if none was issued, and -1 if
-// it's unknown.
-func Known(ctx context.Context, r Runner, queues []Keys) []int64 {
-	if len(queues) == 0 {
-		return nil
-	}
-	var replies []redisconn.Reply
-	_ = Twice(func() error { // the connection may lead to the previous Redis
-		replies = doEach(ctx, r, queues, TokenCall)
-		return replies[0].Err
+		return errors.Join(errs...)
 	})
-	tokens := make([]int64, len(queues))
-	for i, reply := range replies {
-		var err error
-		if tokens[i], err = redis.Int64(reply.Value, reply.Err); err != nil && !errors.Is(err, redis.ErrNil) {
-			tokens[i] = -1
-		}
-	}
-	return tokens
+	return tokens, errs
 }
 
-// A Join is a request to become a member of a queue.
+// A Join is a request to become a member of a queue; see JoinCall.
 type Join struct {
-	Queue Keys
-	Asked int64 // the token that the queue had before
-	Round int64 // rounds of the membership have higher numbers
-}
-
-// A Joined is the answer to a Join; see ReadJoin.
-type Joined struct {
-	Joined bool
-	Err    error
+	Queue        *Shared
+	Asked, Round int64
 }
 
 // JoinAll asks for memberships for the lease (0: forever), in one exchange.
-func JoinAll(ctx context.Context, r Runner, worker string, lease time.Duration, joins []Join) []Joined {
-	join := func(j Join) redisconn.Call { return JoinCall(j.Queue, worker, lease, j.Asked, j.Round) }
-	all := make([]Joined, len(joins))
-	for i, reply := range doEach(ctx, r, joins, join) {
-		all[i].Joined, all[i].Err = ReadJoin(reply)
+func JoinAll(ctx context.Context, r Runner, worker string, lease time.Duration, joins []Join) (all []Joined, errs []error) {
+	call := func(j Join) redisconn.Call { return JoinCall(j.Queue, worker, lease, j.Asked, j.Round) }
+	all, errs = make([]Joined, len(joins)), make([]error, len(joins))
+	for i, reply := range doEach(ctx, r, joins, call) {
+		all[i], errs[i] = ReadJoin(reply)
 	}
-	return all
+	return all, errs
+}
+
+// LookAll calls Evict without a worker for some queues, in one exchange.
+func LookAll(ctx context.Context, r Runner, queues []*Shared, judge []int64, grace time.Duration) (all []Look, errs []error) {
+	all, errs = make([]Look, len(queues)), make([]error, len(queues))
+	calls := make([]redisconn.Call, len(queues))
+	for i, q := range queues {
+		calls[i] = EvictCall(q, "", judge[i], grace)
+	}
+	for i, reply := range r.Do(ctx, calls...) {
+		all[i], errs[i] = ReadEvict(reply)
+	}
+	return all, errs
 }

@@ -2,52 +2,128 @@ package store
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"os"
-	"reflect"
 	"slices"
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// failing returns a Runner that loses all replies.
-func failing(err error) fake {
-	return func(calls []redisconn.Call) []redisconn.Reply {
-		return slices.Repeat([]redisconn.Reply{{Err: err}}, len(calls))
-	}
+// fleetOf returns a connection, and the keys of a fleet of the test's own.
+func fleetOf(t *testing.T) (*redisconn.Line, redis.Conn, Space) {
+	t.Helper()
+	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(redistest.URL()))(t), 5*time.Second)
+	t.Cleanup(line.Close)
+	return line, redistest.Conn(t), keys.NewSpace(redistest.Prefix(t))
 }
 
-// A beat whose connection is cut is repeated once, and then evicts no worker. A beat that timed out
-// isn't repeated, and neither is one whose context has ended.
-func TestBeatAgain(t *testing.T) {
-	is := redistest.Parallel(t)
-	s := SpaceOf("p")
-	b := Beat{Worker: "w", Registers: true, TTL: time.Minute, Lease: time.Second, Grace: time.Second, Judge: 7, Queues: []Keys{s.Queue("q")}}
+// faulty is a Runner that changes what another one does.
+type faulty struct {
+	Runner
+	before func(call int) error // its error replaces the call
+	calls  int
+}
+
+func (f *faulty) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
+	f.calls++
+	if err := f.before(f.calls); err != nil {
+		return slices.Repeat([]redisconn.Reply{{Err: err}}, len(calls))
+	}
+	return f.Runner.Do(ctx, calls...)
+}
+
+func (f *faulty) One(ctx context.Context, c redisconn.Call) (any, error) {
+	r := f.Do(ctx, c)[0]
+	return r.Value, r.Err
+}
+
+// A heartbeat whose connection is cut is repeated once, and then doesn't ask to judge. One that timed out isn't
+// repeated, and neither is one whose context has ended.
+func TestHeartbeatAgain(t *testing.T) {
+	t.Parallel()
 	ended, cancel := context.WithCancel(t.Context())
 	cancel()
-	for name, test := range map[string]struct {
+	for name, c := range map[string]struct {
 		ctx   context.Context
 		err   error
 		again bool
 	}{
 		"cut": {t.Context(), io.EOF, true}, "silent": {t.Context(), os.ErrDeadlineExceeded, false}, "ended": {ended, io.EOF, false},
 	} {
-		var told [][]redisconn.Call
-		of := b.Beat(test.ctx, fake(func(calls []redisconn.Call) []redisconn.Reply {
-			told = append(told, calls)
-			return failing(fmt.Errorf("%w: %w", ErrUnknown, test.err))(calls)
-		}), s)
-		if of.Again != test.again || (len(told) == 2) != test.again || of.Err == nil {
-			t.Errorf("%s: %d times, %+v", name, len(told), of)
-		}
-		is.True(reflect.DeepEqual(told[0][1], BeatCall(b.Queues[0], "w", b.Lease, b.Grace, 7)))
-		if test.again {
-			is.True(reflect.DeepEqual(told[1][0], told[0][0]))
-			is.True(reflect.DeepEqual(told[1][1], BeatCall(b.Queues[0], "w", b.Lease, b.Grace, 0)))
-		}
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			line, _, s := fleetOf(t)
+			h := &Heartbeat{Worker: "w", Registers: true, TTL: time.Minute, Lease: time.Second, Queues: []*Shared{SharedOf(s.Queue("q"))}, Judge: []bool{true}}
+			r := &faulty{Runner: line, before: func(call int) error {
+				if call == 1 {
+					return fmt.Errorf("%w: %w", redisconn.ErrUnknown, c.err)
+				}
+				return nil
+			}}
+			heard := h.Send(c.ctx, r, s)
+			is.Equal(heard.Again, c.again)
+			is.Equal(h.Judge[0], !c.again)
+			is.Equal(heard.Err == nil, c.again)
+			is.Equal(errors.Is(heard.Errs[0], ErrEvicted), c.again) // it's no member
+			is.True(!heard.Registered)
+		})
+	}
+}
+
+// Leave and EvictAll go on until all tasks are returned, also if a reply is lost.
+func TestLeaveReturnsAll(t *testing.T) {
+	t.Parallel()
+	for name, end := range map[string]func(ctx context.Context, r Runner, q Keys) (int, error){
+		"leave": func(ctx context.Context, r Runner, q Keys) (int, error) {
+			lost := false
+			f := &faulty{Runner: r, before: func(call int) error {
+				if call == 2 && !lost {
+					lost = true
+					return redisconn.ErrUnknown
+				}
+				return nil
+			}}
+			return Leave(ctx, f, SharedOf(q), "w", 2)
+		},
+		"evict": func(ctx context.Context, r Runner, q Keys) (int, error) {
+			l, err := EvictAll(ctx, r, q, "w", 0, time.Second)
+			if err == nil && !slices.Equal(l.Evicted, []Dead{{"w", 450}}) {
+				err = fmt.Errorf("evicted: %v", l.Evicted)
+			}
+			return l.Returned, err
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := is.New(t)
+			line, conn, s := fleetOf(t)
+			q := s.Queue("q")
+			answers, errs := JoinAll(t.Context(), line, "w", time.Minute, []Join{{SharedOf(q), 0, 1}})
+			is.Equal(answers, []Joined{IsMember})
+			is.NoErr(errs[0])
+			for i := range 450 {
+				redistest.Do(t, conn, "LPUSH", q.Waiting(), i)
+			}
+			start := Start{Worker: "w", Round: 2, Lease: time.Minute, Wanted: 450}
+			answer, err := start.Read(q, line.Do(t.Context(), start.Call(SharedOf(q)))[0])
+			is.NoErr(err)
+			is.Equal(len(answer.Tasks), 450)
+			n, err := end(t.Context(), line, q)
+			is.NoErr(err)
+			is.Equal(n, 450)
+			is.Equal(redistest.Do(t, conn, "LLEN", q.Waiting()), int64(450))
+			is.Equal(redistest.Sure(redis.String(conn.Do("LINDEX", q.Waiting(), -1)))(t), "0")
+			tokens, errs := Tokens(t.Context(), line, []Keys{q, s.Queue("other")})
+			is.Equal(tokens, []int64{451, 0})
+			is.NoErr(errors.Join(errs...))
+		})
 	}
 }

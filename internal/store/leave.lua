@@ -1,36 +1,31 @@
 -- leave: end a worker's membership. All tasks that it holds return to the front.
--- Repeat the call until nothing is left.
 --
 -- ARGV[6] worker  id
--- ARGV[7] round   the last; if a later one has been answered, this call is too late
--- ARGV[8] asked   the token that the worker's join named
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_settle, lib_return, lib_ages.
+-- ARGV[7] round   the worker's last one
+-- Uses lib_queue, lib_record, lib_merge, lib_recur, lib_end, lib_open, lib_return.
 --
--- Returns {returned, left}. After this call, copies of that join have no effect.
--- Fails with EVICTED if the worker isn't a member, and was or may have been evicted.
-local worker = ARGV[6]
+-- Returns {returned, more}: how many tasks this call returned, of this worker or of others that leave; and 1 if the
+-- caller must repeat it, since not all tasks of this worker are returned. A join that was asked for before this call
+-- has no effect. Fails if Redis refuses to return a task of this worker, as with NOPERM: repeat it.
+local worker, round = ARGV[6], tonumber(ARGV[7])
+local broken = read_state()
 if broken then
   return broken
 end
-if (tonumber(redis.call('HGET', q.rounds, worker)) or 0) > tonumber(ARGV[7]) then
-  return { 0, 0 }
+check_types('workers', 'suspects', 'leaving', 'rounds')
+
+local last = tonumber(redis.call('HGET', q.rounds, worker))
+if last and last > round then
+  return { 0, 0 } -- a late copy, of an earlier membership
 end
+
 first_write()
-local mark = tonumber(redis.call('ZSCORE', q.suspects, worker) or 1)
-if redis.call('ZSCORE', q.workers, worker) then
-  returns.fence({ worker }, -1)
-elseif mark >= 0 then -- otherwise continue what an earlier call began
-  -- A worker with mark 0 was evicted, and other peers return its tasks. If this call
-  -- succeeded, the worker would join again under the same id.
-  if mark == 0 or returns.last_fence() > tonumber(ARGV[8]) then
-    return redis.error_reply('EVICTED the worker is not a member of the queue')
-  end
-  returns.end_joins()
-  keep_drift()
-  return { 0, 0 }
+if not redis.call('ZSCORE', q.leaving, worker) then
+  fence({ worker }, 0) -- also if it's no member, so that a late join is refused
 end
-local returned, _, left = returns.take_back({ worker })
-trim_log()
-end_ages()
-alert(q, returned)
-return { returned, left }
+local returned, _, refusal = return_tasks()
+local more = redis.call('ZSCORE', q.leaving, worker)
+if more then
+  redis.call('HSET', q.state, 'look', now) -- in case the caller dies
+end
+return more and refusal or { returned, more and 1 or 0 }

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"math"
 	"strconv"
 	"time"
 
@@ -14,93 +13,162 @@ import (
 )
 
 // TokenCall asks for the last token of a queue, which a join has to name.
-func TokenCall(q keys.Queue) redisconn.Call { return redisconn.Command("GET", q.Token()) }
+func TokenCall(q keys.Queue) redisconn.Call {
+	return redisconn.Command("HGET", q.State(), "token")
+}
 
-// ReadToken reads the answer to a TokenCall. If Redis doesn't answer with a number it
-// returns 0, and the join then reports why.
+// ReadToken reads the answer to a TokenCall: 0 if the queue never had one, and −1 if the key has the wrong type or the
+// token is no number. A join then reports that.
 func ReadToken(reply redisconn.Reply) (int64, error) {
 	text, err := redis.String(reply.Value, reply.Err)
-	if _, refused := errors.AsType[redis.Error](err); refused || errors.Is(err, redis.ErrNil) {
+	if errors.Is(err, redis.ErrNil) {
 		return 0, nil
 	}
-	token, _ := strconv.ParseFloat(text, 64) // as the scripts read it
-	return int64(token), err
-}
-
-// JoinCall returns the call that makes the worker a member for the lease (0: forever). Several can
-// be sent together. asked is the token that the queue had before; the membership's rounds begin
-// after the given number.
-func JoinCall(q keys.Queue, worker string, lease time.Duration, asked, round int64) redisconn.Call {
-	return join.call(q, "worker", worker, "lease", lease.Milliseconds(), "asked", asked, "round", round)
-}
-
-// ReadJoin reads the answer to a JoinCall. Joined is false if a worker has left since
-// the token was read: then read it again, and repeat the join. It fails with
-// ErrEvicted when the worker was evicted or is leaving.
-func ReadJoin(reply redisconn.Reply) (joined bool, err error) {
-	a := join.read(reply.Value, reply.Err)
-	return a.int("joined") == 1, a.err
-}
-
-// Leave returns all tasks that the worker holds to the front and ends its membership, unless a round
-// after the given one has been answered. asked is the token that the membership's join named; from
-// now on that join has no effect, even if it's still in flight. Leave fails with ErrEvicted when the
-// worker isn't a member, and may have been evicted since.
-func Leave(ctx context.Context, r Runner, q keys.Queue, worker string, asked, round int64) (returned int, err error) {
-	for last := int64(math.MaxInt64); ; {
-		a := leave.ask(ctx, r, q, "worker", worker, "round", round, "asked", asked)
-		n, left := int(a.int("returned")), a.int("left")
-		returned += n
-		switch {
-		case errors.Is(a.err, ErrEvicted) && last < math.MaxInt64:
-			return returned, nil // another peer has returned the rest
-		case a.err != nil || left == 0:
-			return returned, a.err
-		case left >= last:
-			return returned, errStuck
-		}
-		last = left
+	if err != nil && !IsWrongType(err) {
+		return 0, err
 	}
+	token, bad := strconv.ParseInt(text, 10, 64)
+	if bad != nil {
+		token = -1
+	}
+	return token, nil
+}
+
+// A Joined is the answer to a join.
+type Joined int64
+
+// The answers to a join: the worker is a member; somebody has left since the token was read, so read
+// it again, and repeat the join; tasks of this worker are still being returned, so repeat it later.
+const (
+	IsMember  Joined = 1
+	JoinLate  Joined = 0
+	JoinWaits Joined = -1
+)
+
+// JoinCall returns the call that makes the worker a member for the lease (0: forever). asked is the
+// token that the queue had before; round is the next of the worker's numbers on this queue, and the
+// membership's rounds begin after it.
+func JoinCall(s *Shared, worker string, lease time.Duration, asked, round int64) redisconn.Call {
+	return join.call(s, worker, lease.Milliseconds(), asked, round)
+}
+
+// ReadJoin reads the answer to a JoinCall.
+func ReadJoin(reply redisconn.Reply) (Joined, error) {
+	in := read(reply.Value, reply.Err)
+	return Joined(in.int()), in.err
+}
+
+// LeaveCall returns the call that ends a membership, and returns tasks. round is the worker's last
+// one. A worker that is no member has left, or was evicted: then the call only makes sure that no
+// copy of its join has an effect anymore.
+func LeaveCall(s *Shared, worker string, round int64) redisconn.Call {
+	return leave.call(s, worker, round)
+}
+
+// ReadLeave reads the answer to a LeaveCall: how many tasks were returned, of this worker or of
+// others, and whether to repeat it.
+func ReadLeave(reply redisconn.Reply) (returned int, more bool, err error) {
+	in := read(reply.Value, reply.Err)
+	return int(in.int()), in.int() == 1, in.err
+}
+
+// Leave makes a LeaveCall, and repeats it until all tasks of the worker are returned, also if a reply is lost. It
+// answers how many were, of this worker or of others that leave.
+func Leave(ctx context.Context, r Runner, q *Shared, worker string, round int64) (returned int, err error) {
+	for more, lost := true, false; more; {
+		var n int
+		n, more, err = ReadLeave(reply(r.One(ctx, LeaveCall(q, worker, round))))
+		if returned += n; err == nil {
+			continue
+		}
+		if lost || !errors.Is(err, ErrUnknown) {
+			return returned, err
+		}
+		more, lost = true, true
+	}
+	return returned, nil
 }
 
 // OfQueue reports whether an error concerns one queue or key alone: Redis has answered.
-func OfQueue(err error) bool {
-	return redisconn.Answered(err) || errors.Is(err, errStuck)
+func OfQueue(err error) bool { return redisconn.Answered(err) }
+
+// A Pulse is the answer to a heartbeat.
+type Pulse struct {
+	Deadline int64    // when the lease would have expired, in ms of Redis time
+	Now      int64    // ms of Redis time
+	Held     int      // attempts of the worker
+	More     int      // how many tasks can start now; or InPause or InReturn
+	Rank     int      // place among the idle workers; -1 when not among them
+	Idle     int      // how many workers are idle, if this one holds something
+	Stops    []string // attempts that must stop
+	Evict    bool     // call evict
+	Over     bool     // there are schedules that no peer asserts anymore
 }
 
-// errStuck is the error of a return that makes no progress. The scripts skip tasks that they can't
-// move, but don't report why. Once the tasks can be moved, any peer continues.
-var errStuck = errors.New("some tasks can't be returned: Redis refuses to move them, " +
-	"because a key of the queue has the wrong type (WRONGTYPE), or because this user may not run a command of the scripts, such as LMOVE")
-
-// FailWorker fences the worker and returns its tasks. known reports whether it served the queue.
-// Other peers may help: returned includes the tasks that they return meanwhile.
-func FailWorker(ctx context.Context, r Runner, q keys.Queue, worker string) (known bool, returned int, err error) {
-	return takeBack(ctx, r, q, worker, true)
+// HeartbeatCall returns the call of one heartbeat; several can be sent together. judge says that the
+// worker may evict others.
+func HeartbeatCall(s *Shared, worker string, lease time.Duration, judge bool) redisconn.Call {
+	return heartbeat.call(s, worker, lease.Milliseconds(), flag(judge))
 }
 
-// GoOn continues to return the tasks of a worker that was evicted or has left, and may have joined
-// again since.
-func GoOn(ctx context.Context, r Runner, q keys.Queue, worker string) (returned int, err error) {
-	_, returned, err = takeBack(ctx, r, q, worker, false)
-	return returned, err
+// ReadHeartbeat reads the answer to a HeartbeatCall. It fails with ErrEvicted when the worker isn't a
+// member of the queue.
+func ReadHeartbeat(reply redisconn.Reply) (*Pulse, error) {
+	in := read(reply.Value, reply.Err)
+	p := &Pulse{
+		Deadline: in.int(), Now: in.int(), Held: int(in.int()), More: int(in.int()), Rank: int(in.int()), Idle: int(in.int()),
+	}
+	p.Stops = in.strings()
+	asks := in.int()
+	p.Evict, p.Over = asks&1 != 0, asks&2 != 0
+	return p, in.err
 }
 
-func takeBack(ctx context.Context, r Runner, q keys.Queue, worker string, begin bool) (known bool, returned int, err error) {
-	for last := int64(math.MaxInt64); ; begin = false {
-		a := fail.ask(ctx, r, q, "worker", worker, "begin", flag(begin))
-		k, n, handled, left := a.int("known"), int(a.int("returned")), a.int("handled"), a.int("left")
-		known = known || k == 1
-		returned += n
-		if last != math.MaxInt64 && a.err == nil {
-			returned += int(max(last-handled-left, 0))
+// A Dead is a worker that was evicted.
+type Dead struct {
+	Worker string
+	Tasks  int // how many it held; they return to the queue
+}
+
+// A Look is the result of looking for workers whose lease has expired.
+type Look struct {
+	Evicted  []Dead
+	Returned int           // tasks returned to the front
+	Wait     time.Duration // until the next look; 0: there is more to do immediately; negative: the caller may not judge
+}
+
+// Evict evicts a worker, whether its lease has expired or not; or, if the worker is "", looks for
+// those whose lease has expired. It makes one call, so repeat it while Wait is 0. judge is Redis's
+// time in ms until which the caller may evict others, since a copy that arrives late doesn't know
+// what has happened since; 0 means never.
+func Evict(ctx context.Context, r Runner, q keys.Queue, worker string, judge int64, grace time.Duration) (l Look, err error) {
+	return ReadEvict(reply(r.One(ctx, EvictCall(SharedOf(q), worker, judge, grace))))
+}
+
+// EvictAll calls Evict until there's nothing more to do at present. It answers what all calls did.
+func EvictAll(ctx context.Context, r Runner, q keys.Queue, worker string, judge int64, grace time.Duration) (all Look, err error) {
+	for ; ; worker = "" {
+		l, err := Evict(ctx, r, q, worker, judge, grace)
+		all.Evicted, all.Returned, all.Wait = append(all.Evicted, l.Evicted...), all.Returned+l.Returned, l.Wait
+		if err != nil || l.Wait != 0 {
+			return all, err
 		}
-		if a.err != nil || left == 0 {
-			return known, returned, a.err
-		}
-		if left >= last {
-			return known, returned, errStuck
-		}
-		last = left
 	}
 }
+
+// EvictCall returns the call of Evict.
+func EvictCall(s *Shared, worker string, judge int64, grace time.Duration) redisconn.Call {
+	return evict.call(s, worker, judge, grace.Milliseconds())
+}
+
+// ReadEvict reads the answer to an EvictCall.
+func ReadEvict(reply redisconn.Reply) (l Look, err error) {
+	in := read(reply.Value, reply.Err)
+	evicted := in.list()
+	evicted.each(func() { l.Evicted = append(l.Evicted, Dead{evicted.string(), int(evicted.int())}) })
+	in.join(evicted)
+	l.Returned, l.Wait = int(in.int()), time.Duration(in.int())*time.Millisecond
+	return l, in.err
+}
+
+func reply(value any, err error) redisconn.Reply { return redisconn.Reply{Value: value, Err: err} }

@@ -17,24 +17,22 @@ import (
 // The kinds of messages.
 const (
 	Enqueued  = string(keys.KindWork) // by any producer
-	Done      = string(keys.KindDone)
+	Finished  = string(keys.KindDone)
 	Canceling = string(keys.KindCancel)
 	Deleted   = string(keys.KindDelete)
 )
 
-// A Message was published about a queue. For a large payload or result it has the size, and the
-// digest if that is known: Done may lack it if one step has ended many tasks, or the server had no
-// listeners.
+// A Message was published about a queue. For a large payload or result it has the size.
 type Message struct {
 	Kind     string
 	Queue    string
-	WorkerID string // of Done
-	Payload  []byte // of Done and Canceling
-	Result   []byte // of Done; nil if there is none
+	WorkerID string // of Finished
+	Payload  []byte // of Finished and Canceling
+	Result   []byte // of Finished; nil if there is none
 	Count    int    // of Enqueued
 
-	PayloadSize, ResultSize     int
-	PayloadDigest, ResultDigest string
+	PayloadSize, ResultSize int
+	PayloadDigest           string // of Canceling, if the payload is large
 }
 
 // ReadMessage reads a message. Producers in other languages publish too, so it skips what it
@@ -66,13 +64,11 @@ func ReadMessage(s Space, channel string, data []byte) (Message, bool) {
 // message: then each byte is read as the character with that code point.
 func (m *Message) readDone(data []byte) error {
 	var of struct {
-		WorkerID     string  `json:"workerId"`
-		Task         *string `json:"task"`
-		TaskSize     int     `json:"taskSize"`
-		TaskDigest   string  `json:"taskDigest"`
-		Result       *string `json:"result"`
-		ResultSize   int     `json:"resultSize"`
-		ResultDigest string  `json:"resultDigest"`
+		WorkerID   string  `json:"workerId"`
+		Task       *string `json:"task"`
+		TaskSize   int     `json:"taskSize"`
+		Result     *string `json:"result"`
+		ResultSize int     `json:"resultSize"`
 	}
 	bytesOf := func(s string) []byte { return []byte(s) }
 	if !utf8.Valid(data) {
@@ -92,12 +88,11 @@ func (m *Message) readDone(data []byte) error {
 	if err := json.Unmarshal(data, &of); err != nil {
 		return fmt.Errorf("a done message can't be read: %w", err)
 	}
-	m.WorkerID, m.PayloadSize, m.PayloadDigest = of.WorkerID, of.TaskSize, of.TaskDigest
+	m.WorkerID, m.PayloadSize, m.ResultSize = of.WorkerID, of.TaskSize, of.ResultSize
 	if of.Task != nil {
 		m.Payload = bytesOf(*of.Task)
 		m.PayloadSize = len(m.Payload)
 	}
-	m.ResultSize, m.ResultDigest = of.ResultSize, of.ResultDigest
 	if of.Result != nil {
 		m.Result = bytesOf(*of.Result)
 		m.ResultSize = len(m.Result)

@@ -3,7 +3,6 @@ package store
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/worqr/worqr/internal/redisconn"
 )
@@ -17,12 +16,6 @@ var (
 
 // IsMisplaced reports whether an error is ErrCluster or ErrPlain.
 func IsMisplaced(err error) bool { return errors.Is(err, ErrCluster) || errors.Is(err, ErrPlain) }
-
-// IsNode reports whether a server is a cluster node, from the section cluster of INFO.
-func (t Told) IsNode() bool { return t["cluster_enabled"] == "1" }
-
-// IsPlain reports whether a server isn't a cluster node.
-func (t Told) IsPlain() bool { return t["cluster_enabled"] == "0" }
 
 // A Node is a server: the only one, or one of a cluster. Its calls aren't redirected to other nodes.
 type Node struct {
@@ -53,15 +46,11 @@ func (l *Lines) Ping(ctx context.Context) error {
 
 // TellCluster reads a node's CLUSTER INFO.
 func (t Told) TellCluster(ctx context.Context, r Runner) error {
-	v, err := r.One(ctx, redisconn.Command("CLUSTER", "INFO"))
-	return t.read(redisconn.Reply{Value: v, Err: err})
+	return t.read(reply(r.One(ctx, redisconn.Command("CLUSTER", "INFO"))))
 }
 
-// IsAway reports whether an error says that Redis, or a node, can't be used at present.
-func IsAway(err error) bool { return redisconn.Away(err) }
+// IsNode reports whether a server is a cluster node, from the section cluster of INFO.
+func (t Told) IsNode() bool { return t["cluster_enabled"] == "1" }
 
-// LacksReplicas reports whether a call was refused because too few replicas follow the master.
-func LacksReplicas(err error) bool { return redisconn.Postponed(err) == redisconn.Alone }
-
-// IsMoving reports whether a call was refused because its slot is moving.
-func IsMoving(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN") }
+// IsPlain reports whether a server isn't a cluster node.
+func (t Told) IsPlain() bool { return t["cluster_enabled"] == "0" }

@@ -1,6 +1,21 @@
--- pause: keep every worker from starting tasks of the queue.
+-- pause: keep every worker from starting tasks of a queue, or end that.
 --
--- KEYS[1] paused  string  present while the queue is paused
-redis.call('DEL', KEYS[1]) -- needs no memory, so later writes are allowed even if Redis is full
-redis.call('SET', KEYS[1], '1')
+-- ARGV[6] who  pauses, any text; "": nobody, the pause ends
+-- Uses lib_queue, lib_open.
+--
+-- Returns 1.
+local who = ARGV[6]
+local broken = read_state()
+if broken then
+  return broken
+end
+
+first_write()
+if who ~= '' then
+  redis.call('HSET', q.state, 'paused', string.format('%.0f:', now) .. who)
+  return 1
+end
+redis.call('HDEL', q.state, 'paused')
+state.paused = false
+tell_all()
 return 1

@@ -1,7 +1,6 @@
 package store
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"sync"
@@ -11,14 +10,13 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
-	"github.com/worqr/worqr/internal/topology"
 )
 
-// A Producer adds tasks to queues, for all callers of a peer. It makes sure that the queues
-// are listed.
+// A Producer adds tasks to queues, for all callers of a peer. It makes sure that the queues are
+// listed. It's safe for concurrent use. A call blocks until Redis has answered, or ctx ends.
 type Producer struct {
-	calls  *topology.Router
-	space  Space
+	calls  Runner
+	space  keys.Space
 	log    *logs.Log
 	relist time.Duration
 	due    atomic.Bool // relistAll runs later
@@ -32,22 +30,16 @@ const mostKnown = 1000
 
 // queueState is what a producer knows about a queue.
 type queueState struct {
-	enqueue *redisconn.Head // of its calls
+	shared  *Shared
+	enqueue *redisconn.Head // of calls without a nonce
 	listed  atomic.Bool     // the queue was recently added to the registry
 	denied  atomic.Bool     // this user lacks the permission to add it
 	foreign atomic.Bool     // the registry's key recently had another type
 }
 
-// A Target is a queue to which tasks are added.
-type Target struct {
-	Name string
-	ID   string // the name, or an id of its failed queue
-	Keys Keys
-}
-
 // NewProducer returns a producer. It does no I/O.
-func NewProducer(l *Lines, s Space, log *logs.Log) *Producer {
-	return &Producer{calls: l.Calls, space: s, log: log, relist: relist, all: map[string]*queueState{}}
+func NewProducer(calls Runner, s keys.Space, log *logs.Log) *Producer {
+	return &Producer{calls: calls, space: s, log: log, relist: relist, all: map[string]*queueState{}}
 }
 
 // of returns what is known about a queue. That may be forgotten during a call; then the next call
@@ -62,7 +54,7 @@ func (p *Producer) of(q Target) *queueState {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if k = p.all[q.ID]; k == nil {
-		k = &queueState{enqueue: enqueue.call(q.Keys, "payload", []any(nil)).Head()}
+		k = &queueState{shared: SharedOf(q.Keys), enqueue: enqueueCall(q.Keys, "", 0, nil).Head()}
 		if len(p.all) >= mostKnown {
 			for id := range p.all { // any one; it can be learned again
 				delete(p.all, id)
@@ -81,79 +73,54 @@ func (p *Producer) Forget() {
 	clear(p.all)
 }
 
-// Payloads are copied before they are sent, unless ctx can't end: after a call was cut short, the
-// connection may still read bytes that belong to the caller again.
+// enqueueCall returns the call that enqueues payloads, once for each nonce within the window, or
+// always if the window is 0.
+func enqueueCall(q keys.Queue, nonce string, window time.Duration, payloads []any) redisconn.Call {
+	names := []string{q.Waiting(), q.Idle(), q.Workers(), q.Once(nonce), keys.None(q)}
+	return enqueue.text(q).Call(names, append([]any{q.Channel(""), window.Milliseconds()}, payloads...)...)
+}
 
-// Enqueue adds payloads to the back of the queue, all or none. The call may be combined with others.
+// Enqueue puts payloads at the back of the list, all or none. The call may be combined with others.
+// It fails with ErrTooLarge. Without payloads, it does nothing.
 func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) error {
-	k, args := p.of(q), redisconn.Payloads(ctx, payloads)
-	alone, err := enqueued(p.calls.One(ctx, k.enqueue.Call(args)))
-	return p.added(ctx, q, k, alone, err)
+	if len(payloads) == 0 || tooLarge(payloads) {
+		return refuse(payloads)
+	}
+	k := p.of(q)
+	in := read(p.calls.One(ctx, k.enqueue.Call(redisconn.Payloads(ctx, payloads))))
+	return p.added(ctx, q, k, in.int() == 2, in.err)
 }
 
-// EnqueueOnce enqueues once for each nonce within the window. fresh is true for the call that did.
+// EnqueueOnce is Enqueue, once for each nonce within the window, at least 1 ms. fresh is true for the
+// call that did it.
 func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, window time.Duration, payloads [][]byte) (fresh bool, err error) {
-	args := redisconn.Payloads(ctx, payloads)
-	err = p.add(ctx, q, func() (alone bool, err error) {
-		fresh, alone, err = EnqueueOnce(ctx, p.calls, q.Keys, nonce, window, args)
-		return alone, err
-	})
-	return fresh, err
+	if len(payloads) == 0 || tooLarge(payloads) {
+		return false, refuse(payloads)
+	}
+	window = max(window, time.Millisecond)
+	in := read(p.calls.One(ctx, enqueueCall(q.Keys, nonce, window, redisconn.Payloads(ctx, payloads))))
+	n := in.int()
+	return n > 0, p.added(ctx, q, p.of(q), n == 2, in.err)
 }
 
-// Put puts a task under an entry. If an earlier call with the same Once has put or added a task,
-// fresh is false, and key is the key of that task.
-func (p *Producer) Put(ctx context.Context, q Target, entry string, c Change, once Once) (key string, fresh bool, err error) {
-	c.Payload = bytes.Clone(c.Payload)
-	first := ""
-	err = p.add(ctx, q, func() (alone bool, err error) {
-		first, alone, err = PutOnce(ctx, p.calls, q.Keys, entry, once.mark(), once.Window, c)
-		return alone, err
-	})
-	switch {
-	case err != nil:
-		return "", false, err
-	case first == "":
-		return KeyOf(entry), true, nil
+// tooLarge reports whether payloads are more than one call takes.
+func tooLarge(payloads [][]byte) bool {
+	bytes := 0
+	for _, p := range payloads {
+		bytes += len(p)
 	}
-	key, err = markedKey(first)
-	return key, false, err
+	return len(payloads) > MaxPayloads || len(payloads) > 1 && bytes > MaxBytes
 }
 
-// Add adds tasks with cards, in one call, and returns their keys. If an earlier call with the same
-// Once did so, it returns the keys of that call, and fresh is false.
-func (p *Producer) Add(ctx context.Context, q Target, salt string, tasks []Added, once Once) (all []string, fresh bool, err error) {
-	copied := make([]Added, len(tasks))
-	for i, t := range tasks {
-		copied[i] = Added{Card: t.Card, Payload: bytes.Clone(t.Payload)}
+func refuse(payloads [][]byte) error {
+	if len(payloads) == 0 {
+		return nil
 	}
-	first := ""
-	err = p.add(ctx, q, func() (alone bool, err error) {
-		first, fresh, alone, err = Add(ctx, p.calls, q.Keys, salt, once.mark(), once.Window, copied)
-		return alone, err
-	})
-	switch {
-	case err != nil:
-		return nil, false, err
-	case !fresh:
-		key, err := markedKey(first)
-		return []string{key}, false, err
-	}
-	all, ok := keys.AddedKeys(first, len(tasks))
-	if !ok {
-		return nil, false, errReply
-	}
-	return all, true, nil
+	return ErrTooLarge
 }
 
-// add calls send, and makes sure that the queue is listed. send reports whether the queue was empty
-// and unserved.
-func (p *Producer) add(ctx context.Context, q Target, send func() (alone bool, err error)) error {
-	alone, err := send()
-	return p.added(ctx, q, p.of(q), alone, err)
-}
-
-// added handles the result of send.
+// added handles the result of a call. alone says that nothing else waits, and nobody serves the queue:
+// it may have been deleted, and its name taken off the list of queues.
 func (p *Producer) added(ctx context.Context, q Target, k *queueState, alone bool, err error) error {
 	if err == nil || ctx.Err() == nil { // otherwise err says nothing about Redis
 		p.log.Called(err)
@@ -210,8 +177,8 @@ func (p *Producer) relistAll() {
 	}
 }
 
-// Unlist removes the queue from the registry if no key of it is left. A user who may not list
-// queues can't unlist them either.
+// Unlist removes the queue from the registry if no key of it is left. A user who may not list queues
+// can't unlist them either.
 func (p *Producer) Unlist(ctx context.Context, q Target) error {
 	p.of(q).listed.Store(false)
 	err := Unlist(ctx, p.calls, p.space, q.Keys, q.Name)

@@ -21,8 +21,8 @@ type Protocol struct {
 
 // Ours is this library's protocol. Newest rises when scripts or keys change in a way that older
 // peers can notice. Oldest follows in a later release, so that the release in between works with
-// both. 0 is the protocol from before versions were numbered.
-var Ours = Protocol{Newest: 1, Oldest: 0}
+// both. 2 was made anew, and works with none before it: 1, and 0, from before versions were numbered.
+var Ours = Protocol{Newest: 2, Oldest: 2}
 
 // ErrProtocol says that a peer can't work with the running peers.
 var ErrProtocol = errors.New("the peers of this fleet speak another protocol")
@@ -34,8 +34,8 @@ func (p Protocol) Beside(fleet Protocol) error {
 		return fmt.Errorf("%w: they speak protocol %d and need every peer to speak %d or later, but this program speaks %d; upgrade this program",
 			ErrProtocol, fleet.Newest, fleet.Oldest, p.Newest)
 	case fleet.Newest < p.Oldest:
-		return fmt.Errorf("%w: they speak protocol %d, and this program works with %d or later; first upgrade all of them to a version that speaks %d",
-			ErrProtocol, fleet.Newest, p.Oldest, p.Oldest)
+		return fmt.Errorf("%w: they speak protocol %d, and this program works with %d or later; see \"To upgrade\" in the changelog",
+			ErrProtocol, fleet.Newest, p.Oldest)
 	}
 	return nil
 }
@@ -45,7 +45,7 @@ func (p Protocol) beside(w Worker) error {
 	if w.Protocol >= p.Oldest {
 		return nil
 	}
-	return fmt.Errorf("%w: worker %s (%.*q) speaks protocol %d, and this program works with %d or later; first upgrade all running peers",
+	return fmt.Errorf("%w: worker %s (%.*q) speaks protocol %d, and this program works with %d or later; see \"To upgrade\" in the changelog",
 		ErrProtocol, w.ID, MaxName, w.Name, w.Protocol, p.Oldest)
 }
 
@@ -73,10 +73,9 @@ func Agree(ctx context.Context, r Runner, s keys.Space, ours Protocol) error {
 			}
 		}
 	}
-	a := agree.ask(ctx, r, s.Queue(""), "newest", ours.Newest, "oldest", ours.Oldest)
-	text := a.string("spoken")
-	if a.err != nil {
-		return a.err
+	text, err := redis.String(r.One(ctx, agree.fleetCall(s, []string{s.Protocol()}, ours.Newest, ours.Oldest)))
+	if err != nil {
+		return err
 	}
 	spoken, _ = parseProtocol(text)
 	return ours.Beside(spoken)

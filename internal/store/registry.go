@@ -13,36 +13,68 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
+// The verbs on the keys of the fleet.
+var (
+	register = verb("register", asWorker)
+	agree    = verb("agree", asWorker)
+	list     = verb("list", asWorker)
+	unlist   = verb("unlist", asWorker)
+)
+
+// fleetCall returns the call of a verb on keys of the fleet.
+func (v *Verb) fleetCall(s keys.Space, names []string, args ...any) redisconn.Call {
+	text := v.script
+	if s.Scattered() {
+		text = v.apart
+	}
+	all := redis.Args(text.Begin(len(names)+1, len(args)))
+	return text.CallOf(append(all.AddFlat(names).Add(keys.NoneBeside(s, names[0])), args...))
+}
+
 // List adds names of queues to the registry.
 func List(ctx context.Context, r Runner, s keys.Space, queues ...string) error {
-	list := func(q string) redisconn.Call { return enlist.call(s.Queue(q), "names", s.Registry(), "name", q) }
-	return failure(doEach(ctx, r, queues, list))
+	return failure(doEach(ctx, r, queues, func(q string) redisconn.Call { return list.fleetCall(s, []string{s.Registry()}, q) }))
 }
 
-// use returns the keys of which one exists while a queue is in use.
+// AddName adds a queue's name to the registry with a plain command, so that a user can be allowed
+// to do just that.
+func AddName(ctx context.Context, r Runner, s keys.Space, queue string) error {
+	_, err := r.One(ctx, redisconn.Command("SADD", s.Registry(), queue))
+	return err
+}
+
+// use returns the keys of which one exists while a queue has tasks, workers or recurring tasks.
 func use(q keys.Queue) []string {
-	return []string{q.Waiting(), q.Added(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Paused(), q.Recurring()}
+	return []string{q.Waiting(), q.Tasks(), q.Workers(), q.Leaving(), q.Recurring()}
 }
 
-// InUse reports whether a queue, or a failed queue, has tasks, workers or recurring tasks, or is paused.
-// It asks for key after key, so that it's answered even if the queue's slot is moving.
+// InUse reports whether a queue, or a failed queue, has tasks, workers or recurring tasks, or is
+// paused. It asks for key after key, so that it's answered even if the queue's slot is moving.
 func InUse(ctx context.Context, r Runner, q keys.Queue) (bool, error) {
 	for _, reply := range doEach(ctx, r, use(q), func(key string) redisconn.Call { return redisconn.Command("EXISTS", key) }) {
 		if n, err := redis.Int(reply.Value, reply.Err); err != nil || n > 0 {
 			return n > 0, err
 		}
 	}
-	return false, nil
+	paused, err := redis.Bool(r.One(ctx, redisconn.Command("HEXISTS", q.State(), "paused")))
+	return paused, err
 }
 
 // Unlist removes a queue's name from the registry, unless one of its tasks waits, runs or has
 // failed, a worker serves it, it has recurring tasks, or it is paused. It may be repeated.
 func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) error {
+	for _, of := range []keys.Queue{q, q.Failed()} {
+		// A pause that comes between isn't seen. Then the next task lists the queue again.
+		if used, err := InUse(ctx, r, of); err != nil || used {
+			return err
+		}
+	}
 	used := slices.Concat(use(q), use(q.Failed()))
 	if s.Scattered() {
 		return unlistApart(ctx, r, s, used, name)
 	}
-	return unlist.ask(ctx, r, q, "used", used, "name", name).err
+	_, err := r.One(ctx, unlist.fleetCall(s, slices.Concat([]string{s.Registry()}, used), name))
+	return err
 }
 
 // unlistApart is Unlist if the registry is on another node than the queue. It checks again
@@ -78,13 +110,17 @@ type Registration struct {
 	Protocol            int
 }
 
-// Register writes the registration and lists the worker. A ttl of 0 is
-// forever.
+// Register writes the registration and lists the worker. A ttl of 0 is forever.
 func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl time.Duration, reg Registration) error {
 	return failure(r.Do(ctx,
-		register.call(s.Queue(""), "worker", worker, "ttl", ttl.Milliseconds(), "name", reg.Name, "host", reg.Host, "pid", reg.PID,
-			"started", reg.Started.UnixMilli(), "version", reg.Version, "queues", reg.Queues, "lease", reg.Lease.Milliseconds(), "stuck", reg.Stuck, "protocol", reg.Protocol),
-		enlist.call(s.Queue(""), "names", s.Workers(), "name", worker)))
+		register.fleetCall(s, []string{s.Worker(worker)}, ttl.Milliseconds(), "name", reg.Name, "host", reg.Host, "pid", reg.PID,
+			"started", reg.Started.UnixMilli(), "version", reg.Version, "queues", reg.Queues, "lease", reg.Lease.Milliseconds(),
+			"stuck", reg.Stuck, "protocol", reg.Protocol),
+		listWorker(s, worker)))
+}
+
+func listWorker(s keys.Space, id string) redisconn.Call {
+	return list.fleetCall(s, []string{s.Workers()}, id)
 }
 
 // Delist removes workers from the list of peers if their registration has expired.
@@ -92,8 +128,9 @@ func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error
 	if s.Scattered() {
 		return delistApart(ctx, r, s, workers)
 	}
-	take := func(w string) redisconn.Call { return delist.call(s.Queue(""), "worker", w, "id", w) }
-	return failure(doEach(ctx, r, workers, take))
+	return failure(doEach(ctx, r, workers, func(id string) redisconn.Call {
+		return unlist.fleetCall(s, []string{s.Workers(), s.Worker(id)}, id)
+	}))
 }
 
 // delistApart is Delist if the list is on another node than the registrations. It checks again
@@ -110,7 +147,7 @@ func delistApart(ctx context.Context, r Runner, s keys.Space, workers []string) 
 	gone, again := unregistered(ctx, r, s, some)
 	for _, w := range some {
 		if again != nil || !slices.Contains(gone, w) {
-			again = errors.Join(again, enlist.ask(ctx, r, s.Queue(""), "names", s.Workers(), "name", w).err)
+			again = errors.Join(again, failure(r.Do(ctx, listWorker(s, w))))
 		}
 	}
 	return cmp.Or(err, again)
@@ -129,11 +166,4 @@ func unregistered(ctx context.Context, r Runner, s keys.Space, workers []string)
 		}
 	}
 	return some, nil
-}
-
-// AddName adds a queue's name to the registry with a plain command, so that a user can be allowed
-// to do just that.
-func AddName(ctx context.Context, r Runner, s keys.Space, queue string) error {
-	_, err := r.One(ctx, redisconn.Command("SADD", s.Registry(), queue))
-	return err
 }

@@ -1,68 +1,90 @@
--- requeue: put failed tasks back, with their counts at zero: at the back of the
--- queue or, if a task has a key, under that key, due at once, unless a task is waiting
--- or running there. An expiry time that has passed is dropped.
+-- requeue: move failed tasks back, with their counts at zero: raw ones to the back of the list, others to the end of
+-- those that are ready. An expiry time that has passed is dropped. A call ends early once it has moved 1 MiB.
 --
--- ARGV[6] head     start of the failed queue's key names
--- ARGV[7] tail     end of these names
--- ARGV[8] enqueue  channel that gets the count, for observers
--- ARGV[9] entry    in the failed queue, the first of one or more
--- Uses lib_later, lib_queue, lib_card, lib_result, lib_wake, lib_entry, lib_settle, lib_failed.
+-- ARGV[6] failed  start of the failed queue's key names, "worqr:failed"
+-- ARGV[7] tail    end of these names, "{q}"
+-- then the names in the failed queue, one to 1,000.
+-- Uses lib_queue, lib_record.
 --
--- A call ends early once it has moved a MiB. The caller then repeats it for the others.
---
--- Returns {requeued, looked}: how many it requeued, and how many of the names it looked at.
-local failed = failed_queue(ARGV[6], ARGV[7])
-local channel = ARGV[8]
-local at = 9
-redis.call('LLEN', q.waiting) -- if a key has the wrong type, fail before anything changes
-redis.call('ZCARD', failed.schedule)
-redis.call('ZCARD', failed.contents)
+-- Returns for each name that it has looked at: requeued; taken: another task waits or runs under the name to go back
+-- to; running: a handler of the failed queue has it; or gone.
+local FIRST = 8
+
+local function failed(kind)
+  return ARGV[6] .. ':' .. kind .. ':' .. ARGV[7]
+end
+
+local broken = read_state()
 if broken then
   return broken
 end
-
--- Returns the card without an expiry time that has passed.
-local function unexpired(card)
-  local ends = card and cards.has(card, cards.expires) and tonumber(string.sub(card, 2, 17))
-  if ends and ends <= now then
-    return cards.with(string.sub(card, 1, 1) .. string.sub(card, 18), cards.expires, false)
-  end
-  return card
+check_types('queues', 'tasks', 'ready')
+for _, kind in ipairs({ 'tasks', 'runs', 'ready', 'schedule', 'risky', 'aside', 'copies', 'crashes' }) do
+  redis.call(SIZE[kind] or 'ZCARD', failed(kind))
 end
 
-local requeued, looked, bytes = 0, 0, 0
-for i = at, #ARGV do
-  local entry = ARGV[i]
-  local key = failed.keyed .. entry
-  local from, process, card = unpack(redis.pcall('HMGET', key, 'from', 'process', 'card'))
-  local size = redis.pcall('HSTRLEN', key, 'payload')
-  size = type(size) == 'number' and size or 0
-  if bytes > 0 and bytes + size > BYTES then
+-- Deletes a failed task.
+local function delete_failed(name)
+  for _, kind in ipairs({ 'ready', 'schedule', 'risky', 'aside', 'copies' }) do
+    redis.call('ZREM', failed(kind), name)
+  end
+  redis.call('HDEL', failed('tasks'), name)
+  redis.call('HDEL', failed('runs'), name)
+  redis.call('HDEL', failed('crashes'), is_raw(name) and digest_in(name) or '')
+end
+
+-- Returns the name to go back to, "" for a raw task, and the metadata without the failure: that begins with
+-- "kind:when:worker:attempt:retries:crashes:", and the lengths of this name and of the error.
+local function read_failure(metadata)
+  local back, error, from = string.match(metadata, '^%a+:%d+:[^:]*:[^:]*:%d+:%d+:(%d+):(%d+):()')
+  if not from then
+    return '', ''
+  end
+  return string.sub(metadata, from, from + back - 1), string.sub(metadata, from + back + error)
+end
+
+-- Moves one task, and returns what becomes of it.
+local function move(name, text)
+  local record, back = read_record(text), nil
+  back, record.metadata = read_failure(record.metadata)
+  if back == '' then
+    redis.call('LPUSH', q.queues, record.payload)
+    startable = startable + 1
+  elseif redis.call('HEXISTS', q.tasks, back) == 1 then
+    return 'taken'
+  else
+    if tonumber(record.expires) <= now then
+      record.expires = 0
+    end
+    redis.call('HSET', q.tasks, back, write_record(record))
+    make_ready(back, next_place())
+    redis.pcall('DEL', q.result .. back)
+  end
+  delete_failed(name)
+  return 'requeued'
+end
+
+first_write()
+local answers, bytes = {}, 0
+for i = FIRST, #ARGV do
+  local name = ARGV[i]
+  local run = read_run(redis.call('HGET', failed('runs'), name))
+  local size = run.attempt == '' and redis.call('HSTRLEN', failed('tasks'), name) or 0
+  if bytes > 0 and bytes + size > MIB then
     break
   end
-  looked = looked + 1
-  from = from or ''
-  local free = not process and (size > 0 or redis.pcall('HEXISTS', key, 'payload') == 1)
-  if free and from ~= '' then
-    free = redis.call('EXISTS', q.keyed .. from) == 0
-  end
-  if free then
-    bytes = bytes + size
-    local payload = unwait(failed, entry)
-    if from == '' then
-      redis.call('LPUSH', q.waiting, payload)
-    else
-      await(q, from, payload, now, 0, 0, unexpired(card))
-      if card and cards.keeps(card) > 0 then
-        redis.pcall('DEL', cards.record_of(from))
-      end
-      plan(q, from, now)
-    end
-    requeued = requeued + 1
+  bytes = bytes + size
+  if run.attempt ~= '' then
+    answers[#answers + 1] = 'running'
+  elseif size == 0 then
+    answers[#answers + 1] = 'gone'
+  else
+    answers[#answers + 1] = move(name, redis.call('HGET', failed('tasks'), name))
   end
 end
-if requeued > 0 then
-  alert(q, requeued)
-  redis.pcall('PUBLISH', channel, requeued)
+
+tell()
+if startable > 0 then
+  redis.pcall('PUBLISH', q.channel .. 'enqueue', startable)
 end
-return { requeued, looked }
+return answers

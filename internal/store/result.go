@@ -3,16 +3,14 @@ package store
 import (
 	"bytes"
 	"context"
-	"errors"
 	"strconv"
-	"strings"
 	"time"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// The ways in which a task ends, as in its Record.
+// The ways in which a task ends, as in its Ended.
 const (
 	EndFinished = "finished"
 	EndFailed   = "failed"
@@ -22,104 +20,76 @@ const (
 	EndReplaced = "replaced"
 )
 
-// A Record says how the last task of an entry ended.
-type Record struct {
-	End    string
-	At     int64 // µs of Redis time; each end has a different one
-	Error  string
-	Result []byte // nil if there was none, or it was too large
-	Size   int    // bytes of the result
+// An Ended says how the last task under a name ended.
+type Ended struct {
+	End   string
+	At    int64 // µs of Redis's time; each end has a different one
+	Error string
+	Value []byte // what the handler has set; empty if it has set nothing
 }
 
-// An End is what Redis knows about the end of an entry's task. Waits and Runs are how long the results
-// of the waiting and of the running task will be kept: 0 if they won't, negative if there is no such
-// task.
-type End struct {
-	Record      *Record // nil if there is none
+// A Fate is what Redis knows about the end of the tasks under a name. Waits and Runs are for how long
+// the results of the waiting and of the running task will be kept: 0 if they won't, negative if there
+// is no such task.
+type Fate struct {
+	Ended       *Ended // of the last one that has ended; nil if none is kept
 	Waits, Runs time.Duration
 }
 
-func (e *End) Pending() bool { return e.Waits >= 0 || e.Runs >= 0 }
+// Pending reports whether a task waits or runs.
+func (f *Fate) Pending() bool { return f.Waits >= 0 || f.Runs >= 0 }
 
-// Keeps returns how long the result of a waiting or running task will be kept; 0 if it won't.
-func (e *End) Keeps() time.Duration { return max(e.Waits, e.Runs, 0) }
+// Keeps returns for how long the result of a waiting or running task will be kept; 0 if it won't.
+func (f *Fate) Keeps() time.Duration { return max(f.Waits, f.Runs, 0) }
 
-// MaxEnds is how many entries one call of Ends takes.
+// MaxEnds is how many names one call of Ends takes.
 const MaxEnds = 100
 
-// Ends returns the ends of at most MaxEnds entries, all read at one moment. If their results are
-// large, it returns only the first ones, and at least one.
-func Ends(ctx context.Context, r Runner, q keys.Queue, entries []string) ([]End, error) {
-	var ends []End
-	a := outcome.ask(ctx, r, q, "entry", entries)
-	a.each("ends", func(d *decoder) {
-		e := End{Record: readRecord(d.bytes())}
-		e.Waits, e.Runs = time.Duration(d.int())*time.Millisecond, time.Duration(d.int())*time.Millisecond
-		ends = append(ends, e)
+// Ends returns the fates of at most MaxEnds names, all read at one moment. If they are large, it
+// returns only the first ones, and at least one.
+func Ends(ctx context.Context, r Runner, q keys.Queue, names []string) ([]Fate, error) {
+	in := result.ask(ctx, r, q, listed(names)...)
+	var fates []Fate
+	in.each(func() {
+		f := Fate{Ended: readResult(in.bytes())}
+		f.Waits, f.Runs = time.Duration(in.int())*time.Millisecond, time.Duration(in.int())*time.Millisecond
+		fates = append(fates, f)
 	})
-	if a.err == nil && (len(ends) == 0 || len(ends) > len(entries)) {
-		a.err = errors.New("the reply doesn't match the request")
+	if in.err == nil && (len(fates) == 0 || len(fates) > len(names)) {
+		in.err = errMismatch
 	}
-	return ends, a.err
+	return fates, in.err
 }
 
-// readRecord reads "end:µs:length:", the text of the error, which has that length, and the result
-// as in a round: see Outcome.word. It returns nil if the text isn't a record: check.lua judges
-// likewise.
-func readRecord(b []byte) *Record {
+// readResult reads "end:µs:length:", the text of the error, which has that length, and the value. It
+// returns nil if the text isn't a result.
+func readResult(b []byte) *Ended {
 	parts := bytes.SplitN(b, []byte(":"), 4)
 	if len(parts) < 4 {
 		return nil
 	}
-	at, err := strconv.ParseUint(string(parts[1]), 10, 63)
+	at, err := strconv.ParseUint(string(parts[1]), 10, 60)
 	n, bad := strconv.ParseUint(string(parts[2]), 10, 31)
 	rest := parts[3]
-	if !isWord(parts[0]) || err != nil || bad != nil || at > lastMoment*1000 || int(n) > len(rest) {
+	if !isWord(parts[0]) || err != nil || bad != nil || int(n) > len(rest) {
 		return nil
 	}
-	r := &Record{End: string(parts[0]), At: int64(at), Error: string(rest[:n])}
-	if rest = rest[n:]; len(rest) == 0 {
-		return r
-	}
-	switch about := rest[1:]; rest[0] {
-	case '=':
-		r.Result, r.Size = about[:len(about):len(about)], len(about)
-	case '#':
-		size, _, _ := strings.Cut(string(about), ":")
-		n, err := strconv.ParseUint(size, 10, 31)
-		if err != nil {
-			return nil
-		}
-		r.Size = int(n)
-	}
-	return r
+	return &Ended{End: string(parts[0]), At: int64(at), Error: string(rest[:n]), Value: rest[n:]}
 }
 
-// isWord reports whether b consists of small letters.
-func isWord(b []byte) bool {
-	return len(b) > 0 && !bytes.ContainsFunc(b, func(r rune) bool { return r < 'a' || r > 'z' })
-}
-
-// wordIn returns a text if it's a short word, and "" if it's something that another program has written.
-func wordIn(text string) string {
-	if len(text) > 20 || !isWord([]byte(text)) {
-		return ""
-	}
-	return text
-}
-
-// An EndListener is notified when the task of an entry ends. Its functions are called on the
+// An EndListener is notified when a task of a name ends. Its functions are called on the
 // connection's goroutine, and must not block.
 type EndListener struct {
-	Look   func()             // the task has ended, or messages may have been missed
+	Look   func()             // a task has ended, or messages may have been missed
 	Heard  func(arrives bool) // whether messages arrive from now on
 	Closed func()             // there will be no more messages
 }
 
-// AwaitEnd subscribes to the end of an entry's task, until stop is called.
-func (l *Lines) AwaitEnd(q Keys, entry string, by EndListener) (stop func(), err error) {
+// AwaitEnd subscribes to the ends of a name's tasks, until stop is called. It doesn't block. It fails
+// with ErrClosed.
+func (l *Lines) AwaitEnd(q keys.Queue, name string, by EndListener) (stop func(), err error) {
 	s := &redisconn.Subscription{
-		Topics:  topics(q, q.End(entry)),
+		Topics:  topics(q, q.End(name)),
 		Message: func(string, []byte) { by.Look() },
 		Synced:  func() { by.Heard(true); by.Look() },
 		Failed:  func(error) { by.Heard(false) },
@@ -127,4 +97,16 @@ func (l *Lines) AwaitEnd(q Keys, entry string, by EndListener) (stop func(), err
 		Closed:  by.Closed,
 	}
 	return func() { l.Sub.Remove(s) }, l.Sub.Add(q, s)
+}
+
+// topics returns what to subscribe to in order to hear some channels of a queue. In a cluster, scripts
+// publish with SPUBLISH if they can, and with PUBLISH otherwise.
+func topics(q keys.Queue, channels ...string) (all []redisconn.Topic) {
+	for _, c := range channels {
+		if q.Scattered() {
+			all = append(all, redisconn.Topic{Name: c, Sharded: true})
+		}
+		all = append(all, redisconn.Topic{Name: c})
+	}
+	return all
 }

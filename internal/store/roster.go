@@ -40,10 +40,10 @@ var registered = []string{"name", "host", "pid", "started", "version", "queues",
 // of a cluster are down, it leaves out the peers registered there, and ends with an
 // error.
 func Workers(ctx context.Context, r Runner, s keys.Space) iter.Seq2[Worker, error] {
-	return rows(ctx, func() pager[Worker] {
-		ids := filter(members(r, s.Workers()), keys.IsWorker)
+	return rows(func(yield func([]Worker, error) bool) {
+		ids := filter(members(ctx, r, "SSCAN", s.Workers()), keys.IsWorker)
 		away := absence{of: r}
-		return ending(each(split(ids, func() int { return perPage }), func(ctx context.Context, some []string) ([]Worker, error) {
+		read := each(ids, func(some []string) ([]Worker, error) {
 			some = slices.DeleteFunc(slices.Clone(some), func(id string) bool { return away.has(s.Worker(id)) })
 			workers, err := Registrations(ctx, r, s, some)
 			if !s.Scattered() || ctx.Err() != nil || !IsAway(err) {
@@ -59,7 +59,8 @@ func Workers(ctx context.Context, r Runner, s keys.Space) iter.Seq2[Worker, erro
 				workers = append(workers, of...)
 			}
 			return workers, nil
-		}), func() error { return away.err })
+		})
+		chain(read, func(yield func([]Worker, error) bool) { yield(nil, away.err) })(yield)
 	})
 }
 
@@ -117,9 +118,7 @@ func registration(id string, values []string) Worker {
 
 // Queues yields the names of queues in the registry, in no particular order.
 func Queues(ctx context.Context, r Runner, s keys.Space) iter.Seq2[string, error] {
-	return rows(ctx, func() pager[string] {
-		return filter(members(r, s.Registry()), func(name string) bool { return keys.CheckName(name) == nil })
-	})
+	return rows(filter(members(ctx, r, "SSCAN", s.Registry()), func(name string) bool { return keys.CheckName(name) == nil }))
 }
 
 // Unregister removes registrations. It may be repeated, and repeats itself once if
@@ -133,10 +132,17 @@ func Unregister(ctx context.Context, r Runner, s keys.Space, ids ...string) erro
 }
 
 // Prune removes peers whose registration has expired from the list. A live peer adds itself again
-// with its next beat.
+// with its next heartbeat.
 func Prune(ctx context.Context, r Runner, s keys.Space) error {
-	_, err := sum(ctx, split(members(r, s.Workers()), func() int { return perPage }), func(ids []string) (int, error) { return 0, Delist(ctx, r, s, ids) })
-	return err
+	for some, err := range members(ctx, r, "SSCAN", s.Workers()) {
+		if err == nil {
+			err = Delist(ctx, r, s, some)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // PruneSome is Prune for a few random peers, so that its cost doesn't grow with the fleet.
@@ -151,8 +157,7 @@ func PruneSome(ctx context.Context, r Runner, s keys.Space) error {
 // Unknown reports whether the queue has neither keys nor a name in the
 // registry, as far as the user may read that.
 func Unknown(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name string) (bool, error) {
-	n, err := redis.Int(r.One(ctx, redisconn.Command("EXISTS", q.Waiting(), q.Added(), q.Contents(), q.Entries(), q.Workers(), q.Suspects(), q.Token(),
-		q.Paused(), q.Canceled(), q.Failed().Contents())))
+	n, err := redis.Int(r.One(ctx, redisconn.Command("EXISTS", redis.Args{q.State()}.AddFlat(use(q)).AddFlat(use(q.Failed()))...)))
 	if err != nil || n > 0 {
 		return false, err
 	}

@@ -1,8 +1,13 @@
 package store
 
 import (
+	"cmp"
+	"crypto/sha1"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -10,324 +15,365 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// A Cancellation is an entry of the cancel log.
-type Cancellation struct {
-	Name  string // the digest of a payload, or the entry of a key
-	Token int64  // it covers every process with a lower token
-}
-
-// A Stopping is a process that a cancel covers and that still runs.
-type Stopping struct {
-	Name    string // of the cancel
-	Process string
-}
-
-// What a round ends weighs at most RoundWeight, and has payloads and results of at most RoundBytes, or is one
-// task: Redis does nothing else while it works on a round. step.lua limits what a round starts in the same way.
+// What a call of finish ends weighs at most RoundWeight, and has payloads and results of at most RoundBytes,
+// or is one task: Redis does nothing else meanwhile. start.lua limits what it starts in the same way.
 const (
 	RoundWeight = 512
 	RoundBytes  = 1 << 20
-	EventBytes  = 128 << 10 // instead of RoundBytes if observers listen: Redis encodes what ends for them
-	heavy       = 4         // the weight of an outcome that isn't simple; others weigh 1
+	heavy       = 4 // the weight of an end that isn't plain; others weigh 1
 )
 
-// A Round is a worker's request on a queue.
-type Round struct {
-	Worker   string
-	Number   int64 // rises by one; the same number repeats the last round
-	Lease    time.Duration
-	Seen     int64 // the last cancel that the worker has received
-	Issued   int64 // the highest token that the worker knows; at least Seen and Said
-	Idle     bool  // wait to be woken if fewer tasks start than asked for
-	Crashes  int   // the worker fails a task after this many workers died holding it; 0: never
-	Solo     bool  // may start one task that fails if one more worker dies holding it
-	Keep     int   // how many failed tasks are kept
-	Outcomes []*Outcome
-	Stopping []Stopping // the running processes that the cancels up to Said cover
-	Said     int64      // the last cancel for which Stopping is complete
-	Heard    []string   // digests from cancel messages
-	Start    []string   // ids of the processes to start
-	Ahead    int        // how many of these, at the end, are prefetched: no slot is free for them
-	Passed   Passed     // from the last answer
+// MaxDigested is the largest payload that has a digest, in bytes. No handler gets a larger one.
+const MaxDigested = 16 << 20
+
+// An Ending says how an attempt ends.
+type Ending string
+
+// The endings: Done ends the task; Drop ends it without the event; Stop returns it to the front; Retry
+// schedules a retry; Snooze schedules a start that doesn't count as a retry; Fail moves it to the
+// failed queue.
+const (
+	Done   Ending = "done"
+	Drop   Ending = "drop"
+	Stop   Ending = "stop"
+	Retry  Ending = "retry"
+	Snooze Ending = "snooze"
+	Fail   Ending = "fail"
+)
+
+// MaxError is how much of an error the next attempt sees, in bytes.
+const MaxError = 1 << 10
+
+// An End ends one attempt.
+type End struct {
+	Attempt string
+	Token   int64
+	Name    string // "" for a raw task
+	Digest  Digest // of a raw task's payload
+	Size    int    // bytes of the payload
+	Verb    Ending
+	Delay   time.Duration // of Retry and Snooze; of Done: for how long the result is kept
+	Result  []byte        // of Done; nil: none
+	Kind    Kind          // of Fail
+	Reason  string        // of Fail; of Retry, up to MaxError bytes for the next attempt to see; of Drop, the word in the result
 }
 
-// Passed describes the entries at the head of the schedule that rounds have skipped, since a peer
-// runs such tasks one at a time. A round that has it looks only behind these entries.
-type Passed struct {
-	Count int
-	Last  string // the last of them
-	First string // the time of the first
+// Plain reports whether an end needs only the attempt and its token.
+func (e *End) Plain() bool { return e.Name == "" && e.Verb == Done && e.Result == nil }
+
+// Weight returns how much the end counts in a round, and how many bytes Redis may have to read for it.
+func (e *End) Weight() (weight, bytes int) {
+	if e.Plain() {
+		return 1, e.Size
+	}
+	return heavy, e.Size + len(e.Result)
 }
 
-// ends returns how many outcomes, the last ones, are simple.
-func (r *Round) ends() (n int) {
-	for n < len(r.Outcomes) && r.Outcomes[len(r.Outcomes)-1-n].simple() {
+// identity returns what an end says about its task.
+func (e *End) identity() string {
+	if e.Name != "" {
+		return e.Name
+	}
+	return "d:" + e.Digest.String()
+}
+
+// A Digest is the SHA-1 of a payload, by which cancels and crash counts know it.
+type Digest [sha1.Size]byte
+
+// SumOf returns the digest of a payload. One above MaxDigested has the zero Digest.
+func SumOf(payload []byte) Digest {
+	if len(payload) > MaxDigested {
+		return Digest{}
+	}
+	return sha1.Sum(payload)
+}
+
+// String returns the digest in hex, as the scripts have it; "" for the zero Digest.
+func (d Digest) String() string {
+	if d == (Digest{}) {
+		return ""
+	}
+	return hex.EncodeToString(d[:])
+}
+
+// DigestOf returns the digest of a payload in hex; "" if the payload is too large for one.
+func DigestOf(payload []byte) string { return SumOf(payload).String() }
+
+func (e *End) text() any {
+	switch {
+	case e.Verb == Fail:
+		return string(e.Kind) + ":" + e.Reason
+	case e.Verb == Done && e.Result != nil:
+		return e.Result
+	case e.Verb == Done:
+		return ""
+	}
+	return e.Reason
+}
+
+// A Finish is a request to end attempts.
+type Finish struct {
+	Worker    string
+	MaxFailed int // how many failed tasks are kept; 0: all. In a failed queue, how many of those that were set aside
+	Ends      []*End
+}
+
+// Call returns the call of a Finish. It moves the plain ends to the front.
+func (f *Finish) Call(s *Shared) redisconn.Call {
+	slices.SortStableFunc(f.Ends, func(a, b *End) int { return flag(b.Plain()) - flag(a.Plain()) })
+	plain := f.plain()
+	failed, tail := "", ""
+	if !s.q.IsFailed() {
+		failed, tail = s.q.Failed().Ends()
+	}
+	all := finish.line(s, 2*plain+6*(len(f.Ends)-plain), f.Worker, f.MaxFailed, failed, tail, plain)
+	for _, e := range f.Ends[:plain] {
+		all = append(all, e.Attempt, e.Token)
+	}
+	for _, e := range f.Ends[plain:] {
+		all = append(all, e.Attempt, e.Token, e.identity(), string(e.Verb), max(e.Delay, 0).Milliseconds(), e.text())
+	}
+	return finish.callOf(s, all)
+}
+
+func (f *Finish) plain() (n int) {
+	for n < len(f.Ends) && f.Ends[n].Plain() {
 		n++
 	}
 	return n
 }
 
-// unplain returns how many outcomes there are up to the last one whose task may not be from the
-// list.
-func unplain(outcomes []*Outcome) int {
-	for i := len(outcomes); i > 0; i-- {
-		if !outcomes[i-1].Plain {
-			return i
-		}
-	}
-	return 0
-}
-
-// Settled says what happened to an outcome.
+// Settled says what happened to an end.
 type Settled string
 
 const (
-	OK       Settled = "ok"       // the outcome was applied
-	Canceled Settled = "canceled" // the task was to return or to be retried, but a cancel dropped it
-	Gone     Settled = "gone"     // the process had been settled before
+	OK       Settled = "ok"       // it was carried out
+	Canceled Settled = "canceled" // the task was to come back, but a cancel dropped it
+	Gone     Settled = "gone"     // the attempt had ended before
 	Refused  Settled = "refused"  // a key has the wrong type, and nothing was done
 )
 
-// A Start is a started process. Its id is the one at the same index in the request.
+// Read reads the reply to the call of a Finish: what happened to each of its ends, in their order after Call, and
+// how many failed tasks were dropped, since more than MaxFailed had failed. It fails with ErrEvicted
+// when the worker isn't a member of the queue.
+func (f *Finish) Read(r redisconn.Reply) (settled []Settled, dropped int, err error) {
+	in := read(r.Value, r.Err)
+	settled = slices.Repeat([]Settled{OK}, len(f.Ends))
+	odd := in.list()
+	odd.each(func() {
+		i, what := odd.int()-1, Settled(odd.string())
+		if odd.err == nil && (i < 0 || i >= int64(len(settled))) {
+			odd.err = errMismatch
+		}
+		if odd.err == nil {
+			settled[i] = what
+		}
+	})
+	in.join(odd)
+	return settled, int(in.int()), in.err
+}
+
+var errMismatch = errors.New("the reply doesn't match the request")
+
+// A Start is a request for tasks.
 type Start struct {
-	Payload []byte // empty if it's large and has crashed too often
+	Worker     string
+	Round      int64 // rises by one; the same number repeats a round, with the same contents
+	Stamp      int64 // the worker's clock in ms, for the ids of the attempts
+	Lease      time.Duration
+	Wanted     int  // tasks at most
+	Ahead      int  // how many of them, the last ones, are prefetched: no slot is free for them
+	Idle       bool // wait to be woken if fewer start
+	Solo       bool // may start one risky task
+	MaxCrashes int  // a task that has crashed once less is risky; 0: never
+}
+
+// Call returns the call of a Start.
+func (r *Start) Call(s *Shared) redisconn.Call {
+	return start.call(s, r.Worker, r.Round, r.Stamp, r.Lease.Milliseconds(), r.Wanted, r.Ahead, flag(r.Idle), flag(r.Solo), r.MaxCrashes)
+}
+
+// An Attempt is what a worker gets to know of a task that it starts.
+type Attempt struct {
+	ID      string
 	Token   int64
-	Entry   string // of the schedule, or of an added task; "" for the list
-	Added   bool   // it was added, and waited in the stream; its outcome says so, too
-	ByKey   bool   // its key alone identifies it: no cancel of its payload covers it
-	Card    string // of a task with properties; "" without
-	Error   string // of the previous attempt, if that was retried with a reason
-	Due     int64  // ms of Redis time when it was due, or was added; 0: unknown
+	Name    string // "" for a raw task
+	Record  Record // of a raw task only the payload
+	Large   bool   // the payload has more than 1 MiB, or the record has: it has to be read
 	Retries int
 	Crashes int
-	Failure *FailedTask // in a failed queue
+	Error   string // of the attempt before; "" if there's none
+	Over    bool   // it has ended since, and there's nothing else: only a repeat can answer that
 }
 
-// An Answer is the answer to a round.
+// In an answer, these are in place of how many tasks can start.
+const (
+	InPause  = -1
+	InReturn = -2
+)
+
+// An Answer is the answer to a Start.
 type Answer struct {
-	Settled []Settled
-	Started []Start
-	Token   int64 // the last one of the queue
-	Cancels []Cancellation
-	Seen    int64         // the last cancel that the worker has received now
-	Hungry  int           // how many other workers are idle, with nothing to start
-	More    bool          // more tasks could start, also if the round asked for none
-	Rank    int           // place among the idle workers; -1 when not among them
-	Again   bool          // there is more to do immediately
-	Trouble string        // why nothing could be started
-	Tokens  []int64       // of the cancels in Heard; 0 if not recorded
-	Due     time.Duration // until the worker should look again; negative if it doesn't need to
-	Last    int64         // the number of the previous round, according to Redis
-	Dropped int           // failed tasks dropped, since more than Keep had failed
-	Passed  *Passed       // nil if the round didn't look
-	Heard   bool          // observers have received the event of a finished task
-	Now     int64         // ms of Redis time
+	Tasks  []Attempt
+	Last   int64         // the queue's last token
+	Before int64         // the last round before this one; not lower than this one if it's a repeat
+	More   int           // how many tasks can start now; or InPause or InReturn
+	Due    time.Duration // until the time that this worker has claimed; negative: none
+	Now    int64         // ms of Redis time
 }
 
-// Before returns the queue's last token before the round started tasks, or a later one.
-func (a *Answer) Before() int64 {
-	if len(a.Started) > 0 {
-		return a.Started[0].Token - 1
-	}
-	return a.Token
-}
-
-// A Stepper makes the calls of rounds on a queue. It has what is the same in all of them.
-type Stepper struct {
-	q                      keys.Queue
-	own                    []any
-	head, tail, wakeFailed any
-}
-
-// NewStepper returns a Stepper for the queue.
-func NewStepper(q keys.Queue) *Stepper {
-	s := &Stepper{q: q, own: step.own(q), head: "", tail: "", wakeFailed: ""}
-	if !q.IsFailed() {
-		s.head, s.tail = q.Failed().Around()
-		s.wakeFailed = q.Failed().Wake("")
-	}
-	return s
-}
-
-// Call returns the call of a round.
-func (s *Stepper) Call(round *Round) redisconn.Call {
-	ends := round.ends()
-	outcomes, simple := round.Outcomes[:len(round.Outcomes)-ends], round.Outcomes[len(round.Outcomes)-ends:]
-	all := step.line(s.q, s.own, outcomeSize*len(outcomes)+2*ends+1+2*len(round.Stopping)+len(round.Heard)+len(round.Start), []any{
-		"worker", round.Worker, "round", round.Number, "lease", round.Lease.Milliseconds(), "seen", round.Seen, "issued", round.Issued, "idle", flag(round.Idle),
-		"crashes", round.Crashes, "solo", flag(round.Solo), "keep", round.Keep, "head", s.head, "tail", s.tail, "wake_failed", s.wakeFailed,
-		"outcomes", len(outcomes), "entries", unplain(outcomes), "ends", ends, "adds", unplain(simple), "stopping", len(round.Stopping), "heard", len(round.Heard),
-		"ahead", round.Ahead,
-		"passed", round.Passed.Count, "last", round.Passed.Last, "first", round.Passed.First, "lists", []any(nil),
+// Read reads the reply to the call of a Start. It fails with ErrEvicted when the worker isn't a
+// member of the queue.
+func (r *Start) Read(of keys.Queue, reply redisconn.Reply) (*Answer, error) {
+	in := read(reply.Value, reply.Err)
+	first, started := in.int(), in.list()
+	a := &Answer{Last: in.int(), Before: in.int(), More: int(in.int())}
+	due := in.int()
+	a.Due = time.Duration(due) * time.Microsecond
+	a.Now = in.int()
+	a.Tasks = make([]Attempt, 0, len(started.rest))
+	started.each(func() {
+		n := int64(len(a.Tasks))
+		t := started.attempt(of.IsFailed())
+		t.Token, t.ID = first+n, r.attempt(n+1, t.Name != "")
+		a.Tasks = append(a.Tasks, t)
 	})
-	for _, o := range outcomes {
-		all = append(all, o.Process, o.Token, string(o.Verb), o.word())
-	}
-	for _, o := range simple {
-		all = append(all, o.Process, o.Token)
-	}
-	all = append(all, round.Said)
-	for _, s := range round.Stopping {
-		all = append(all, s.Name, s.Process)
-	}
-	for _, h := range round.Heard {
-		all = append(all, h)
-	}
-	for _, id := range round.Start {
-		all = append(all, id)
-	}
-	return step.begun(s.q, all)
-}
-
-// outcomeSize is how many arguments a call has for an outcome.
-const outcomeSize = 4
-
-// A RoundView is the decoded call of a round.
-type RoundView struct {
-	Worker   string
-	Number   int64
-	Lease    time.Duration
-	Outcomes []Outcome // without results
-	Said     int64
-	Stopping []Stopping
-	Heard    []string
-	Start    []string
-}
-
-// RoundOf reads the call of a round: it is the inverse of Stepper.Call. Lists that are shorter
-// than the call says are read as far as they go.
-func RoundOf(c Call) RoundView {
-	v := RoundView{Worker: c.Arg("worker"), Number: c.Int("round"), Lease: time.Duration(c.Int("lease")) * time.Millisecond}
-	rest := c.Rest()
-	take := func(n int64) (some []string) {
-		n = max(min(n, int64(len(rest))), 0)
-		some, rest = rest[:n], rest[n:]
-		return some
-	}
-	for o := range slices.Chunk(take(outcomeSize*c.Int("outcomes")), outcomeSize) {
-		if len(o) == outcomeSize {
-			end := Outcome{Process: o[0], Token: numberIn(o[1]), Verb: Ending(o[2])}
-			switch end.Verb {
-			case Retry, Snooze:
-				delay, reason, _ := strings.Cut(o[3], ":")
-				end.Delay, end.Reason = time.Duration(numberIn(delay))*time.Millisecond, reason
-			case Fail:
-				kind, rest, _ := strings.Cut(o[3], ":")
-				due, reason, _ := strings.Cut(rest, ":")
-				end.Kind, end.Due, end.Reason = Kind(kind), numberIn(due), reason
-			}
-			v.Outcomes = append(v.Outcomes, end)
-		}
-	}
-	adds := c.Int("adds")
-	for o := range slices.Chunk(take(2*c.Int("ends")), 2) {
-		if len(o) == 2 {
-			v.Outcomes = append(v.Outcomes, Outcome{Process: o[0], Token: numberIn(o[1]), Verb: Finish, Plain: adds <= 0, Added: adds > 0})
-			adds--
-		}
-	}
-	if said := take(1); len(said) == 1 {
-		v.Said = numberIn(said[0])
-	}
-	for s := range slices.Chunk(take(2*c.Int("stopping")), 2) {
-		if len(s) == 2 {
-			v.Stopping = append(v.Stopping, Stopping{Name: s[0], Process: s[1]})
-		}
-	}
-	v.Heard = take(c.Int("heard"))
-	v.Start = rest
-	return v
-}
-
-// ReadStep reads the reply to the call of a round. It fails with ErrEvicted when the worker
-// isn't a member of the queue.
-func ReadStep(r redisconn.Reply, round *Round) (*Answer, error) {
-	ends := round.ends()
-	outcomes := round.Outcomes[:len(round.Outcomes)-ends]
-	in := step.read(r.Value, r.Err)
-	settled, odd, started, plain := in.list("settled"), in.list("odd"), in.list("started"), in.list("plain")
-	a := &Answer{Token: in.int("token")}
-	if len(round.Outcomes) > 0 {
-		a.Settled = make([]Settled, 0, len(round.Outcomes))
-	}
-	settled.each(func() { a.Settled = append(a.Settled, Settled(settled.string())) })
-	for range ends {
-		a.Settled = append(a.Settled, OK)
-	}
-	odd.each(func() {
-		i, what := len(outcomes)+int(odd.int()), Settled(odd.string())
-		if odd.err == nil && i >= len(outcomes) && i < len(a.Settled) {
-			a.Settled[i] = what
-		}
-	})
-	a.Started = make([]Start, 0, len(started.rest)/3+len(plain.rest))
-	started.each(func() { a.Started = append(a.Started, started.start()) })
-	for token := a.Token - int64(len(plain.rest)); len(plain.rest) > 0 && plain.err == nil; {
-		token++
-		a.Started = append(a.Started, Start{Payload: plain.bytes(), Token: token})
-	}
-	for _, nested := range []*decoder{settled, odd, started, plain} {
-		in.join(nested)
-	}
-	in.each("cancels", func(d *decoder) { a.Cancels = append(a.Cancels, Cancellation{d.string(), d.int()}) })
-	a.Seen, a.Rank, a.Hungry, a.Again = in.int("seen"), int(in.int("rank")), int(in.int("hungry")), in.int("again") == 1
-	a.Hungry, a.More = max(a.Hungry, 0), a.Hungry < 0
-	a.Trouble = in.string("trouble")
-	in.each("recorded", func(d *decoder) { a.Tokens = append(a.Tokens, d.int()) })
-	a.Due, a.Last = time.Duration(in.int("due"))*time.Microsecond, in.int("last")
-	a.Dropped = int(in.int("dropped"))
-	if passed := in.list("passed"); len(passed.rest) > 0 {
-		a.Passed = &Passed{int(passed.int()), passed.string(), passed.string()}
-		in.join(passed)
-	}
-	a.Heard, a.Now = in.int("observed") == 1, in.int("now")
-	if in.err == nil && (len(a.Settled) != len(round.Outcomes) || len(a.Started) > len(round.Start) || len(a.Tokens) != len(round.Heard)) {
-		in.err = errors.New("the reply doesn't match the request")
-	}
+	in.join(started)
 	return a, in.err
 }
 
-// start decodes one started process.
-func (d *decoder) start() Start {
-	s := Start{Payload: d.bytes(), Token: d.int()}
-	switch more := d.next().(type) {
-	case []byte: // a plain task, or the field of an added one in entries
-		s.from(string(more))
-	case []any:
-		in := &decoder{rest: more}
-		s.from(in.string())
-		s.Retries, s.Crashes = int(in.int()), int(in.int())
-		if story, ok := in.next().([]any); ok {
-			of := &decoder{rest: story}
-			g := of.failedTask()
-			s.Failure = &g
-			in.join(of)
-		}
-		due, card, failure, byKey := in.int(), in.string(), in.string(), in.int()
-		if !s.Added {
-			s.ByKey = byKey == 1
-			s.Card, s.Error = card, failure
-			if due >= ancient { // a lower number is the place of a task that was returned to the front
-				s.Due = due
-			}
-		}
-		if s.Failure != nil {
-			s.Failure.Card = s.Card
-		}
-		d.join(in)
-	default:
-		as[[]any](more, &d.err, "", "the details of a started task")
+// attempt returns the id of the nth attempt of the round.
+func (r *Start) attempt(n int64, named bool) string {
+	var b [96]byte
+	id := append(b[:0], r.Worker...)
+	for _, part := range [...]int64{r.Round, r.Stamp, n} {
+		id = strconv.AppendInt(append(id, '.'), part, 10)
 	}
-	return s
+	if named {
+		id = append(id, 'n')
+	}
+	return string(id)
 }
 
-// from reads what a task was started from: an entry, or the name and card of an added task.
-func (s *Start) from(origin string) {
-	s.Entry = origin
-	if key, card, ok := keys.SplitAdded(origin); ok {
-		s.Entry, s.Added, s.ByKey, s.Card = EntryOf(key), true, true, card
-		if at, ok := keys.AddedAt(key); ok {
-			s.Due = at.UnixMilli()
+// attempt decodes one started task.
+func (d *decoder) attempt(inFailed bool) Attempt {
+	switch what := d.next().(type) {
+	case nil:
+		return Attempt{Over: d.err == nil}
+	case []byte:
+		return Attempt{Record: Record{Payload: what}}
+	case int64:
+		return Attempt{Large: true}
+	case []any:
+		in := &decoder{rest: what}
+		defer d.join(in)
+		if len(what) == 2 { // a raw one
+			t := Attempt{Large: isLarge(what[0]), Crashes: int(max(as[int64](what[1], &in.err, "a number"), 0))}
+			if !t.Large {
+				t.Record.Payload = in.bytes()
+			}
+			return t
 		}
+		t := Attempt{Name: in.string()}
+		if record := in.next(); isLarge(record) {
+			t.Large = true
+		} else {
+			t.Record = ReadRecord(as[[]byte](record, &in.err, "a string"), inFailed)
+		}
+		t.Retries, t.Crashes, t.Error = int(max(in.int(), 0)), int(max(in.int(), 0)), in.string() // others may have written any number
+		return t
+	default:
+		as[[]any](what, &d.err, "a started task")
+		return Attempt{}
 	}
+}
+
+// isLarge reports whether a payload is left out, since it has more than 1 MiB.
+func isLarge(v any) bool {
+	_, large := v.(int64)
+	return large
+}
+
+// A Round is what a worker sends in one write: a Finish, a Start, or both.
+type Round struct {
+	Finish *Finish
+	Start  *Start
+}
+
+// Calls returns the calls of a round.
+func (r *Round) Calls(s *Shared) (calls []redisconn.Call) {
+	if r.Finish != nil {
+		calls = append(calls, r.Finish.Call(s))
+	}
+	if r.Start != nil {
+		calls = append(calls, r.Start.Call(s))
+	}
+	return calls
+}
+
+// Replies are the replies to the calls of a round, not yet read.
+type Replies []redisconn.Reply
+
+// A Result is what came of a round.
+type Result struct {
+	Settled []Settled // what happened to each end of the Finish, in their order after Calls
+	Dropped int       // how many failed tasks were dropped, since more than MaxFailed had failed
+	Answer  *Answer   // to the Start
+
+	FinishErr, StartErr error // why there's no result of either
+}
+
+// Read reads the replies to a round. An error matches ErrUnknown if Redis may have carried out the call.
+func (r *Round) Read(of keys.Queue, replies Replies) (res Result) {
+	if r.Finish != nil {
+		res.Settled, res.Dropped, res.FinishErr = r.Finish.Read(replies[0])
+		res.FinishErr = unread(replies[0], res.FinishErr)
+	}
+	if r.Start != nil {
+		last := replies[len(replies)-1]
+		res.Answer, res.StartErr = r.Start.Read(of, last)
+		res.StartErr = unread(last, res.StartErr)
+	}
+	return res
+}
+
+// unread returns the error of a call. If there is a reply, but it can't be read, it matches ErrUnknown.
+func unread(reply redisconn.Reply, err error) error {
+	if reply.Err == nil && err != nil {
+		return fmt.Errorf("%w: %w", ErrUnknown, err)
+	}
+	return err
+}
+
+// WorkerOf returns the worker in the id of an attempt; "" if it isn't one.
+func WorkerOf(attempt string) string { return idOf(attempt).worker }
+
+// RoundOf returns the round that started an attempt; 0 if it isn't the id of one.
+func RoundOf(attempt string) int64 { return idOf(attempt).round }
+
+// StartedAt returns when an attempt was asked for, by its worker's clock.
+func StartedAt(attempt string) time.Time { return Moment(idOf(attempt).ms) }
+
+// CompareStarts orders attempts by when they were asked for. Those that a worker asked for in the same millisecond are
+// in the order of its rounds, and within a round in the order in which they started.
+func CompareStarts(a, b string) int {
+	x, y := idOf(a), idOf(b)
+	return cmp.Or(cmp.Compare(x.ms, y.ms), cmp.Compare(x.worker, y.worker), cmp.Compare(x.round, y.round),
+		cmp.Compare(x.n, y.n), cmp.Compare(a, b))
+}
+
+// An attemptID is what the id of an attempt says; zero if it isn't one.
+type attemptID struct {
+	worker       string
+	round, ms, n int64
+}
+
+func idOf(attempt string) attemptID {
+	parts := strings.Split(attempt, ".")
+	if len(parts) < 4 {
+		return attemptID{}
+	}
+	last := len(parts) - 3
+	worker, numbers := strings.Join(parts[:last], "."), parts[last:]
+	return attemptID{worker, numberIn(numbers[0]), max(numberIn(numbers[1]), 0), numberIn(strings.TrimSuffix(numbers[2], "n"))}
 }

@@ -1,10 +1,10 @@
-// Package store reads and changes the tasks in Redis. It holds the Lua scripts, one file for each
-// verb, and the Go functions that call them. Outside of tests, no other package runs Lua.
+// Package store reads and changes the tasks in Redis, as docs/protocol.md describes. It holds
+// the Lua scripts, one file for each verb, and the Go functions that call them.
 //
 // Every script makes its checks before its first write, since Redis doesn't roll back. It takes the
 // time from Redis. It refuses with an error reply whose first word is the reason. Fragments that
-// several verbs share are in lib_*.lua. A script names them in its header, and source puts them in
-// front of it.
+// several verbs share are in lib_*.lua. A script names them in its header, or where it needs them if it often
+// doesn't: Redis builds the functions of a script in each call. source puts them there.
 package store
 
 import (
@@ -12,12 +12,9 @@ import (
 	"context"
 	"embed"
 	"errors"
-	"fmt"
-	"math"
 	"regexp"
-	"slices"
-	"strconv"
 	"strings"
+	"sync"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -28,122 +25,19 @@ import (
 // The refusals of scripts.
 var (
 	ErrEvicted   = errors.New("the worker isn't a member of the queue")
-	ErrStale     = errors.New("a later round has been answered")
 	ErrDuplicate = errors.New("an equal unique task is waiting or running")
+	ErrTooLarge  = errors.New("the call is too large")
+	ErrTooMany   = errors.New("too many workers may run a copy")
+	ErrLost      = errors.New("the cancel is gone from Redis")
 )
 
 // refusals maps the first word of a refusal to its error.
 var refusals = map[string]error{
-	"EVICTED": ErrEvicted, "STALE": ErrStale, "DUPLICATE": ErrDuplicate,
-}
-
-// A Runner makes calls, and returns one reply for each. *redisconn.Line is one. In a cluster, the
-// calls of one Do run in no particular order: see inOrder.
-type Runner interface {
-	Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply
-	One(ctx context.Context, c redisconn.Call) (any, error)
-}
-
-// inOrder makes calls step by step, for callers that rely on one reply being later than another. One
-// server runs all in their order, in one exchange. In a cluster, a call may be redirected to another
-// node while later ones are answered, so each step waits for the previous one.
-func inOrder(ctx context.Context, r Runner, scattered bool, steps ...[]redisconn.Call) (replies []redisconn.Reply) {
-	all := slices.Concat(steps...)
-	if !scattered {
-		return r.Do(ctx, all...)
-	}
-	for _, calls := range steps {
-		if len(calls) == 0 {
-			continue
-		}
-		replies = append(replies, r.Do(ctx, calls...)...)
-		for _, reply := range replies[len(replies)-len(calls):] {
-			if reply.Err != nil && !IsRefusal(reply.Err) { // the other calls would fail, too
-				return append(replies, slices.Repeat([]redisconn.Reply{{Err: reply.Err}}, len(all)-len(replies))...)
-			}
-		}
-	}
-	return replies
-}
-
-// doEach makes one call for each element.
-func doEach[T any](ctx context.Context, r Runner, all []T, call func(T) redisconn.Call) []redisconn.Reply {
-	calls := make([]redisconn.Call, len(all))
-	for i, one := range all {
-		calls[i] = call(one)
-	}
-	return r.Do(ctx, calls...)
-}
-
-// readAs converts a reply with as. It sets err to the error, unless err is already set.
-func readAs[T any](reply redisconn.Reply, as func(any, error) (T, error), err *error) T {
-	v, failed := as(reply.Value, reply.Err)
-	*err = cmp.Or(*err, failed)
-	return v
-}
-
-// failure returns the first error among replies.
-func failure(replies []redisconn.Reply) error {
-	for _, reply := range replies {
-		if reply.Err != nil {
-			return reply.Err
-		}
-	}
-	return nil
-}
-
-//go:embed *.lua
-var files embed.FS
-
-var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
-
-// source returns the script of a verb, its fragments first.
-func source(verb string) string {
-	body, err := files.ReadFile(verb + ".lua")
-	if err != nil {
-		panic(err) // the file is embedded
-	}
-	var all strings.Builder
-	if m := uses.FindSubmatch(body); m != nil {
-		for lib := range strings.SplitSeq(string(m[1]), ", ") {
-			part, err := files.ReadFile(lib + ".lua")
-			if err != nil {
-				panic(err)
-			}
-			all.Write(part)
-		}
-	}
-	all.Write(body)
-	return all.String()
-}
-
-// apart returns the variant of a script for a cluster, where messages don't go to all nodes. On a
-// single server, both variants behave alike.
-func apart(source string) string {
-	changed := tells.Replace(source)
-	if changed == source {
-		return source
-	}
-	part, err := files.ReadFile("lib_tell.lua")
-	if err != nil {
-		panic(err)
-	}
-	return string(part) + changed
-}
-
-var tells = strings.NewReplacer("redis.pcall('PUBLISH', ", "publish(", "redis.pcall('PUBSUB', 'NUMSUB', ", "listeners(")
-
-// ask makes one call of a verb and decodes its reply.
-func (v *Verb) ask(ctx context.Context, r Runner, q keys.Queue, given ...any) *answer {
-	a := v.read(r.One(ctx, v.call(q, given...)))
-	return &a
+	"EVICTED": ErrEvicted, "DUPLICATE": ErrDuplicate, "TOOLARGE": ErrTooLarge, "TOOMANY": ErrTooMany, "LOST": ErrLost,
 }
 
 // Refusal converts the error reply of a script that refused to the error of that refusal.
 func Refusal(err error) error {
-	if err == nil {
-		return nil
-	}
 	e, ok := errors.AsType[redis.Error](err)
 	if !ok {
 		return err
@@ -152,98 +46,169 @@ func Refusal(err error) error {
 	return cmp.Or(refusals[word], err)
 }
 
-// A decoder decodes an array inside an answer, one element after the other. At the first unexpected
-// element it sets err; from then on it yields zeros.
-type decoder struct {
-	rest []any
-	err  error
+// A Runner makes calls, and returns one reply for each.
+type Runner interface {
+	Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply
+	One(ctx context.Context, c redisconn.Call) (any, error)
 }
 
-func (d *decoder) next() any {
-	if d.err == nil && len(d.rest) == 0 {
-		d.err = errTooShort
-	}
-	if d.err != nil {
-		return nil
-	}
-	v := d.rest[0]
-	d.rest = d.rest[1:]
+// A Verb is one script. Its header says what it does, how it is called, and what it returns.
+type Verb struct {
+	Name string // of its file, without .lua
+	By   Role   // the role whose rule in docs/security.md it needs
+
+	script *redisconn.Script
+	apart  *redisconn.Script // in a cluster
+}
+
+// A Role is one of the roles in docs/security.md.
+type Role string
+
+// The roles: a producer adds payloads to the list; a worker may do everything else, too.
+const (
+	asProducer Role = "producer"
+	asWorker   Role = "worker"
+)
+
+var table []*Verb
+
+// Verbs returns all verbs. Don't modify them.
+func Verbs() []*Verb { return table }
+
+// verb adds a script to the table.
+func verb(name string, by Role) *Verb {
+	v := &Verb{Name: name, By: by}
+	v.script = redisconn.NewScript(v.Source)
+	v.apart = redisconn.NewScript(func() string { return apart(v.Source()) })
+	table = append(table, v)
 	return v
 }
 
-// as returns a value of a reply, with or without a name, as a T. If the type is wrong, it sets err,
-// unless err is already set.
-func as[T any](v any, err *error, name, want string) T {
-	t, ok := v.(T)
-	if !ok && *err == nil {
-		if name != "" {
-			name += ": "
+// Source returns the script for a single server.
+func (v *Verb) Source() string { return source(v.Name) }
+
+// Digest returns the SHA-1 of the script, by which Redis names it in its slow log.
+func (v *Verb) Digest() string { return v.script.Digest() }
+
+// text returns the script of the verb: the variant for a cluster if the queue is in one.
+func (v *Verb) text(q keys.Queue) *redisconn.Script {
+	if q.Scattered() {
+		return v.apart
+	}
+	return v.script
+}
+
+// VerbOf returns the name of the verb whose script has that digest, and "" if there is none.
+func VerbOf(digest string) string { return byDigest()[digest] }
+
+var byDigest = sync.OnceValue(func() map[string]string {
+	all := map[string]string{}
+	for _, v := range table {
+		all[v.Digest()], all[v.apart.Digest()] = v.Name, v.Name
+	}
+	return all
+})
+
+// A Shared has the keys and arguments that lib_queue.lua names: all scripts on a queue have them,
+// except enqueue and those of the fleet. Who makes many calls on a queue keeps it.
+type Shared struct {
+	q   keys.Queue
+	all []any
+}
+
+// SharedKeys are the kinds of keys that lib_queue.lua names, in its order.
+var SharedKeys = strings.Fields("queues tasks ready schedule risky aside next runs copies workers suspects leaving " +
+	"idle rounds state crashes recurring recurrence ages none")
+
+// SharedOf returns the shared keys and arguments of a queue.
+func SharedOf(q keys.Queue) *Shared {
+	result := q.Result("")
+	if q.IsFailed() {
+		result = "" // the results were stored when the tasks failed
+	}
+	return &Shared{q, []any{
+		q.Waiting(), q.Tasks(), q.Ready(), q.Schedule(), q.Risky(), q.Aside(), q.Next(), q.Runs(), q.Copies(), q.Workers(),
+		q.Suspects(), q.Leaving(), q.Idle(), q.Rounds(), q.State(), q.Crashes(), q.Recurring(), q.Recurrence(), q.Ages(), keys.None(q),
+		q.Process(""), q.Working(""), q.CanceledBy(""), result, q.Channel(""),
+	}}
+}
+
+// Queue returns the names of the queue's keys.
+func (s *Shared) Queue() keys.Queue { return s.q }
+
+// line begins the arguments of a call, with room for more. The call is made of the result with callOf.
+func (v *Verb) line(s *Shared, room int, args ...any) []any {
+	all := v.text(s.q).Begin(len(SharedKeys), len(s.all)-len(SharedKeys)+len(args)+room)
+	return append(append(all, s.all...), args...)
+}
+
+func (v *Verb) callOf(s *Shared, line []any) redisconn.Call { return v.text(s.q).CallOf(line) }
+
+// call returns the call of a verb that uses lib_queue.
+func (v *Verb) call(s *Shared, args ...any) redisconn.Call {
+	return v.callOf(s, v.line(s, 0, args...))
+}
+
+// ask calls a verb that uses lib_queue, and decodes its reply.
+func (v *Verb) ask(ctx context.Context, r Runner, q keys.Queue, args ...any) *decoder {
+	return read(r.One(ctx, v.call(SharedOf(q), args...)))
+}
+
+//go:embed *.lua
+var files embed.FS
+
+var uses = regexp.MustCompile(`(?m)^-- Uses (lib_\w+(?:, lib_\w+)*)\.$`)
+
+// source returns the script of a verb, with the fragments in the place of the lines that name them.
+func source(verb string) string {
+	var all strings.Builder
+	written := map[string]bool{}
+	var write func(name string)
+	write = func(name string) {
+		if written[name] {
+			return
 		}
-		*err = fmt.Errorf("%sthe reply has %T instead of %s", name, v, want)
+		written[name] = true
+		body, err := files.ReadFile(name + ".lua")
+		if err != nil {
+			panic(err) // the file is embedded
+		}
+		for at := uses.FindSubmatchIndex(body); at != nil; at = uses.FindSubmatchIndex(body) {
+			all.Write(body[:at[0]])
+			for fragment := range strings.SplitSeq(string(body[at[2]:at[3]]), ", ") {
+				write(fragment)
+			}
+			body = body[at[1]:]
+		}
+		all.Write(body)
 	}
-	return t
+	write(verb)
+	return all.String()
 }
 
-func (d *decoder) int() int64 { return as[int64](d.next(), &d.err, "", "a number") }
-
-func (d *decoder) bytes() []byte { return as[[]byte](d.next(), &d.err, "", "a string") }
-
-// number decodes a number that is stored as text.
-func (d *decoder) number() int64 { return numberIn(d.string()) }
-
-// numberIn parses a number. It returns 0 for other text, and the nearest int64 if it's out of range.
-func numberIn(text string) int64 {
-	n, _ := strconv.ParseInt(text, 10, 64)
-	return n
-}
-
-// countIn is numberIn for what can't be negative.
-func countIn(text string) int { return int(min(max(numberIn(text), 0), math.MaxInt32)) }
-
-func (d *decoder) string() string { return string(d.bytes()) }
-
-// list decodes a nested array.
-func (d *decoder) list() *decoder {
-	rest := as[[]any](d.next(), &d.err, "", "an array")
-	return &decoder{rest: rest, err: d.err}
-}
-
-// each calls f until the array is used up.
-func (d *decoder) each(f func()) {
-	for d.err == nil && len(d.rest) > 0 {
-		f()
+// apart returns the variant of a script for a cluster, where messages don't go to all nodes. On a
+// single server, both variants behave alike.
+func apart(text string) string {
+	changed := strings.ReplaceAll(text, "redis.pcall('PUBLISH', ", "publish(")
+	if changed == text {
+		return text
 	}
+	return source("lib_tell") + changed
 }
 
-// join makes the error of a nested array the decoder's own.
-func (d *decoder) join(nested *decoder) {
-	if d.err == nil {
-		d.err = nested.err
+// listed returns texts as arguments of a call.
+func listed(texts []string) []any {
+	all := make([]any, len(texts))
+	for i, t := range texts {
+		all[i] = t
 	}
+	return all
 }
 
-// Now returns the time of a server, in ms.
-func Now(ctx context.Context, r Runner) (int64, error) {
-	return timeOf(ctx, r, redisconn.Command("TIME"))
-}
-
-// NowAt returns the time of the queue's Redis.
-func NowAt(ctx context.Context, r Runner, q keys.Queue) (int64, error) {
-	return timeOf(ctx, r, timeCall(q))
-}
-
-func timeCall(q keys.Queue) redisconn.Call { return redisconn.Command("TIME").At(q.Waiting()) }
-
-func timeOf(ctx context.Context, r Runner, call redisconn.Call) (int64, error) {
-	v, err := r.One(ctx, call)
-	return timeIn(redisconn.Reply{Value: v, Err: err})
-}
-
-// timeIn returns the time in the reply to TIME, in ms.
-func timeIn(reply redisconn.Reply) (int64, error) {
-	v, err := redis.Int64s(reply.Value, reply.Err)
-	if err != nil || len(v) != 2 {
-		return 0, err
+// flag returns a bool as the scripts have it.
+func flag(b bool) int {
+	if b {
+		return 1
 	}
-	return v[0]*1000 + v[1]/1000, nil
+	return 0
 }

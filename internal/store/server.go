@@ -2,7 +2,6 @@ package store
 
 import (
 	"context"
-	"errors"
 	"regexp"
 	"strconv"
 	"strings"
@@ -79,11 +78,11 @@ func IsOlder(v, than string) bool {
 	return false
 }
 
-// IsRefusal reports whether Redis has replied with an error, which shows that it's up.
-func IsRefusal(err error) bool {
-	_, refused := errors.AsType[redis.Error](err)
-	return refused
-}
+// IsAway reports whether an error says that Redis, or a node, can't be used at present.
+func IsAway(err error) bool { return redisconn.Away(err) }
+
+// IsMoving reports whether a call was refused because its slot is moving.
+func IsMoving(err error) bool { return err != nil && strings.Contains(err.Error(), "TRYAGAIN") }
 
 // IsFull reports whether Redis has no memory left for a command.
 func IsFull(err error) bool { return redisconn.Full(err) }

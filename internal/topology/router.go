@@ -95,52 +95,6 @@ func (r *Router) One(ctx context.Context, c redisconn.Call) (any, error) {
 	return reply.Value, reply.Err
 }
 
-// Start makes calls to one node as Do does, but doesn't wait for the replies. If the connection is
-// up and has no other users, the calls have been sent when Start returns.
-func (r *Router) Start(calls ...redisconn.Call) Pending {
-	if r.one != nil {
-		return r.one.Start(calls...)
-	}
-	return r.start(calls)
-}
-
-// A Pending holds calls in flight.
-type Pending interface {
-	// Done is closed when there is nothing more to wait for.
-	Done() <-chan struct{}
-
-	// Sent reports whether the calls have been sent. If they still wait for others on the
-	// connection, f is called once they are. f must not block or use the router. In a cluster, the
-	// calls may be sent again, to another node.
-	Sent(f func()) bool
-
-	// Wait returns the replies, as Do does. Call it once.
-	Wait(ctx context.Context) []redisconn.Reply
-
-	// Took returns the time from sending the calls until all were answered, without the time that they
-	// waited for other calls. It's valid only after Wait has returned replies.
-	Took() time.Duration
-}
-
-// Line returns the line to the node that is known to have the queue. Use it to inspect the
-// connection, not to make calls.
-func (r *Router) Line(q keys.Queue) *redisconn.Line {
-	if r.one != nil {
-		return r.one
-	}
-	if n := r.to(r.home(q.Slot(), "")); n != nil {
-		return n.line
-	}
-	return ended
-}
-
-// ended is a closed line.
-var ended = func() *redisconn.Line {
-	l := redisconn.NewLine(nil, 0)
-	l.Close()
-	return l
-}()
-
 // Home returns the name of the node that has the queue now; "" with a single server, or if it isn't
 // known.
 func (r *Router) Home(q keys.Queue) string {

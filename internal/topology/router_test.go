@@ -27,22 +27,30 @@ func slot(key string) int { return keys.Slot(key) }
 
 func queue(name string) keys.Queue { return keys.NewSpace("worqr").InCluster().Queue(name) }
 
+// begin makes a call, and sends its error when it has ended.
+func begin(t *testing.T, r *topology.Router) <-chan error {
+	t.Helper()
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.One(t.Context(), get)
+		ended <- err
+	}()
+	return ended
+}
+
 // With a single server, all calls go directly to it.
 func TestOneServer(t *testing.T) {
 	is := redistest.Parallel(t)
 	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(t)
-	r := topology.NewRouter(topology.Of(dial), 0, func(dial redisconn.Dial) *redisconn.Line { return redisconn.NewLine(dial, 0) })
+	l := redisconn.NewLine(dial, 0)
+	r := topology.NewRouter(topology.Of(dial), 0, func(redisconn.Dial) *redisconn.Line { return l })
 	defer r.Close()
 	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), redisconn.Command("ECHO", "a"))))(t), "a")
 	is.Equal(len(r.Do(t.Context(), redisconn.Command("PING"), redisconn.Command("PING"))), 2)
-	p := r.Start(redisconn.Command("ECHO", "b"))
-	is.Equal(redistest.Sure(redis.String(p.Wait(t.Context())[0].Value, nil))(t), "b")
-	<-p.Done()
-	is.Equal(r.Line(queue("a")), r.Line(queue("b")))
-	is.Equal(r.Made(""), r.Line(queue("a")).Made())
+	is.Equal(r.Made(""), l.Made())
 	is.Equal(r.Home(queue("a")), "")
 	is.Equal(r.Homes([]keys.Queue{queue("a"), queue("b")}), [][]int{{0, 1}})
-	is.Equal(redistest.Sure(r.Nodes(t.Context()))(t), []topology.Node{{Line: r.Line(queue("a"))}})
+	is.Equal(redistest.Sure(r.Nodes(t.Context()))(t), []topology.Node{{Line: l}})
 	r.Abort()
 	redistest.Sure(r.One(t.Context(), redisconn.Command("PING")))(t)
 	r.Close()
@@ -211,25 +219,21 @@ func TestLaterHasAnEnd(t *testing.T) {
 	defer cancel()
 	_, err = r.One(ctx, get)
 	is.True(errors.Is(err, context.DeadlineExceeded)) // the outcome of a try that is in flight then is unknown
-	p := r.Start(get)
-	ctx, cancel = context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	err = p.Wait(ctx)[0].Err
-	is.True(errors.Is(err, context.DeadlineExceeded))
-	<-p.Done()
 
-	p = r.Start(get)
+	begun := func() <-chan error {
+		before := a.heard("GET")
+		ended := begin(t, r)
+		redistest.Eventually(t, "a try", func() bool { return a.heard("GET") > before })
+		return ended
+	}
+	ended := begun()
 	r.Abort()
-	err = p.Wait(t.Context())[0].Err
-	is.True(redisconn.Away(err)) // the outcome of one that was just sent may be unknown
-	p = r.Start(get)
+	is.True(redisconn.Away(<-ended)) // the outcome of one that was just sent may be unknown
+	ended = begun()
 	r.Close()
-	is.True(errors.Is(p.Wait(t.Context())[0].Err, redisconn.ErrClosed))
+	is.True(errors.Is(<-ended, redisconn.ErrClosed))
 	_, err = r.One(t.Context(), get)
 	is.True(errors.Is(err, redisconn.ErrClosed))
-	p = r.Start(get)
-	is.True(errors.Is(p.Wait(t.Context())[0].Err, redisconn.ErrClosed))
-	is.True(!r.Line(queue("q")).Free() || !r.Line(queue("q")).Ready())
 }
 
 // If the owner can't be reached, because it refuses connections or doesn't answer, another node is
@@ -351,22 +355,17 @@ func TestPlainAfterLoss(t *testing.T) {
 		}
 		return "$1\r\na"
 	}
-	for _, do := range []func(r *topology.Router) error{
-		func(r *topology.Router) error { return r.Do(t.Context(), get)[0].Err },
-		func(r *topology.Router) error { return r.Start(get).Wait(t.Context())[0].Err },
-	} {
-		a := node(t, nil)
-		a.says(func(command string) string {
-			if strings.HasPrefix(command, "CLUSTER") {
-				a.answer = plain // says would lock again
-				return hangUp
-			}
-			return plain(command)
-		})
-		is.True(errors.Is(do(router(t, cluster(a.address), timeout)), redisconn.ErrPlain))
-		is.True(a.heard("CLUSTER") > 1)
-		is.Equal(a.heard("GET"), 0)
-	}
+	a := node(t, nil)
+	a.says(func(command string) string {
+		if strings.HasPrefix(command, "CLUSTER") {
+			a.answer = plain // says would lock again
+			return hangUp
+		}
+		return plain(command)
+	})
+	is.True(errors.Is(router(t, cluster(a.address), timeout).Do(t.Context(), get)[0].Err, redisconn.ErrPlain))
+	is.True(a.heard("CLUSTER") > 1)
+	is.Equal(a.heard("GET"), 0)
 }
 
 // A cluster whose nodes don't report the owners, for whatever reason, is used, even if they always
@@ -402,8 +401,7 @@ func TestNeverTwice(t *testing.T) {
 	b.says(always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), a.address)))
 	_, err := r.One(t.Context(), get)
 	is.True(errors.Is(err, redisconn.ErrUnknown))
-	p := r.Start(get)
-	is.True(errors.Is(p.Wait(t.Context())[0].Err, redisconn.ErrUnknown))
+	is.True(errors.Is(r.Do(t.Context(), get)[0].Err, redisconn.ErrUnknown))
 	is.Equal(a.heard("GET"), 2)
 	a.says(always(silence))
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second) // long enough to connect
@@ -411,23 +409,6 @@ func TestNeverTwice(t *testing.T) {
 	_, err = r.One(ctx, get)
 	is.True(errors.Is(err, redisconn.ErrUnknown) && errors.Is(err, context.DeadlineExceeded))
 	is.Equal(a.heard("GET"), 3)
-}
-
-// Rounds have been sent when Start returns, and follow redirections.
-func TestStart(t *testing.T) {
-	is := redistest.Parallel(t)
-	a, b := node(t, nil), node(t, always("$1\r\nb"))
-	a.says(always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), b.address)))
-	r := router(t, cluster(a.address), timeout)
-	for range 3 {
-		p := r.Start(get)
-		<-p.Done()
-		is.Equal(redistest.Sure(redis.String(p.Wait(t.Context())[0].Value, nil))(t), "b")
-		is.True(p.Took() > 0)
-	}
-	is.Equal(a.heard("GET"), 1)
-	is.Equal(b.heard("GET"), 3)
-	is.True(r.Line(queue("q")).Ready())
 }
 
 // Other replies of a node are returned unchanged.

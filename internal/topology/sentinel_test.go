@@ -81,7 +81,11 @@ func TestFailover(t *testing.T) {
 			old := servers.Master(t)
 			is.NoErr(at(reads, old))
 			is.NoErr(at(writes, old))
-			waits := reads.Start(redisconn.Command("BLPOP", "nothing", 60))
+			ended := make(chan bool)
+			go func() { _, _ = reads.One(t.Context(), redisconn.Command("BLPOP", "nothing", 60)); close(ended) }()
+			redistest.Eventually(t, "it's sent", func() bool {
+				return strings.Contains(redistest.Sure(redis.String(old.Call("INFO", "clients")))(t), "blocked_clients:1")
+			})
 			is.NoErr(listening.Send("SUBSCRIBE", "c"))
 			is.NoErr(listening.Flush())
 			_, err := redis.ReceiveWithTimeout(listening, time.Minute)
@@ -95,7 +99,7 @@ func TestFailover(t *testing.T) {
 			is.True(!errors.Is(err, os.ErrDeadlineExceeded))
 			<-changed
 			arrives(t, writes, now)
-			waits.Wait(t.Context())
+			<-ended
 			arrives(t, reads, now)
 			_, err = writes.One(t.Context(), redisconn.Command("SET", "k", "v"))
 			is.NoErr(err)
@@ -206,12 +210,11 @@ func TestSentinelsAreGone(t *testing.T) {
 	is.True(strings.Contains(err.Error(), "connection refused") && !strings.Contains(err.Error(), "canary"))
 	is.True(redisconn.Away(err))
 
-	hangs := redisconn.NewLine(open(t, servers.URL(), topology.Options{}).Dial(), time.Hour)
+	dial, dials := open(t, servers.URL(), topology.Options{}).Dial(), make(chan bool, 1)
+	hangs := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) { dials <- true; return dial(ctx) }, time.Hour)
 	over := make(chan error, 1)
 	go func() { _, err := hangs.One(context.Background(), redisconn.Command("PING")); over <- err }()
-	for hangs.Free() {
-		time.Sleep(time.Millisecond) // until it dials
-	}
+	<-dials
 	began := time.Now()
 	hangs.Close()
 	is.True(errors.Is(<-over, redisconn.ErrClosed))

@@ -23,12 +23,6 @@ type trip struct {
 	replies []redisconn.Reply
 	left    []*parcel // unanswered calls
 	until   time.Time // deadline for retries
-
-	// For a trip that isn't waited for immediately.
-	first  *redisconn.Pending // its first try, if there was a connection
-	cancel context.CancelCauseFunc
-	done   chan struct{}
-	took   time.Duration
 }
 
 // A parcel is a call that isn't answered yet.
@@ -79,60 +73,8 @@ func (r *Router) route(ctx context.Context, calls []redisconn.Call) []redisconn.
 	return t.replies
 }
 
-func (r *Router) start(calls []redisconn.Call) *trip {
-	ctx, cancel := context.WithCancelCause(context.Background())
-	t := r.trip(ctx, calls)
-	if t == nil {
-		t = &trip{replies: closedReplies(len(calls)), done: make(chan struct{}), cancel: cancel}
-		close(t.done)
-		return t
-	}
-	t.cancel, t.done = cancel, make(chan struct{})
-	for _, p := range t.left {
-		p.at = t.left[0].at // even if the slot has moved in the meantime
-	}
-	began := time.Now()
-	if n := r.to(t.left[0].at); n != nil && !n.line.Made().IsZero() && r.cluster.met.Load() {
-		t.first = n.line.Start(calls...)
-	}
-	go func() {
-		defer close(t.done)
-		if t.first != nil {
-			copy(t.replies, t.first.Wait(ctx))
-		} else {
-			t.send()
-		}
-		if t.follow() || t.first == nil {
-			t.took = time.Since(began)
-		} else {
-			t.took = t.first.Took()
-		}
-	}()
-	return t
-}
-
-// Done and the following methods implement Pending.
-func (t *trip) Done() <-chan struct{} { return t.done }
-
-func (t *trip) Sent(f func()) bool { return t.first != nil && t.first.Sent(f) }
-
-func (t *trip) Took() time.Duration { return t.took }
-
-// Wait makes the trip end with ctx.
-func (t *trip) Wait(ctx context.Context) []redisconn.Reply {
-	defer t.cancel(nil)
-	select {
-	case <-t.done:
-		return t.replies
-	case <-ctx.Done():
-		t.cancel(context.Cause(ctx))
-	}
-	<-t.done // soon: a line returns when a call's context ends
-	return t.replies
-}
-
-// follow retries calls that were redirected or postponed. It reports whether there were any.
-func (t *trip) follow() (again bool) {
+// follow retries calls that were redirected or postponed.
+func (t *trip) follow() {
 	for pause := firstPause; ; pause = min(2*pause, lastPause) {
 		now := false
 		t.left = slices.DeleteFunc(t.left, func(p *parcel) bool {
@@ -141,7 +83,7 @@ func (t *trip) follow() (again bool) {
 			return next == answered
 		})
 		if len(t.left) == 0 {
-			return again
+			return
 		}
 		if !now {
 			select {
@@ -151,9 +93,8 @@ func (t *trip) follow() (again bool) {
 			}
 		}
 		if t.over() {
-			return again
+			return
 		}
-		again = true
 		t.send()
 	}
 }

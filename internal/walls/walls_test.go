@@ -31,41 +31,34 @@ var below = map[string][]string{
 	"inspect":              {"internal/causes", "internal/logs", "internal/words"},
 	"spread":               {"", "inspect"},
 	"worqrtrace":           {"inspect", "internal/logs"},
-	"internal/await":       {"internal/store"},
 	"internal/batch":       {"internal/engine", "internal/words"},
 	"internal/capacity":    {},
 	"internal/causes":      {},
 	"internal/child":       {"internal/redisserver"},
-	"internal/doctor":      {"inspect", "internal/store", "internal/words"},
-	"internal/engine":      {"internal/capacity", "internal/logs", "internal/store", "internal/tracing", "worqrtrace"},
-	"internal/fleet":       {"internal/engine", "internal/logs", "internal/store", "internal/tracing", "worqrtrace"},
 	"internal/reading":     {},
-	"internal/recur":       {"internal/logs", "internal/store"},
 	"internal/inbox":       {"inspect"},
 	"internal/jsontext":    {},
 	"internal/keys":        {},
+	"internal/store":       {"inspect", "internal/invariants", "internal/keys", "internal/logs", "internal/redisconn", "internal/topology"},
+	"internal/engine":      {"internal/capacity", "internal/logs", "internal/store", "internal/tracing", "worqrtrace"},
+	"internal/fleet":       {"internal/engine", "internal/logs", "internal/store", "internal/tracing", "worqrtrace"},
+	"internal/recur":       {"internal/logs", "internal/store"},
+	"internal/await":       {"internal/store"},
+	"internal/doctor":      {"inspect", "internal/invariants", "internal/store", "internal/words"},
+	"internal/invariants":  {"inspect"},
 	"internal/logs":        {},
-	"internal/next/store":  {"inspect", "internal/next/invariants", "internal/keys", "internal/logs", "internal/redisconn", "internal/topology"},
-	"internal/next/engine": {"internal/capacity", "internal/logs", "internal/next/store", "internal/tracing", "worqrtrace"},
-	"internal/next/fleet":  {"internal/logs", "internal/next/engine", "internal/next/store", "internal/tracing", "worqrtrace"},
-	"internal/next/recur":  {"internal/logs", "internal/next/store"},
-	"internal/next/await":  {"internal/next/store"},
-	"internal/next/doctor": {"inspect", "internal/next/invariants", "internal/next/store", "internal/words"},
 	"internal/peertest":    {"", "inspect", "internal/redistest", "internal/store"},
 	"internal/program":     {},
 	"internal/redisconn":   {"internal/logs"},
 	"internal/redisserver": {},
 	"internal/redistest":   {"internal/keys", "internal/redisserver"},
-	"internal/store":       {"inspect", "internal/keys", "internal/logs", "internal/redisconn", "internal/topology"},
 	"internal/tracing":     {"internal/logs", "worqrtrace"},
 	"internal/words":       {},
 	"internal/topology":    {"internal/keys", "internal/redisconn"},
-
-	"internal/next/invariants": {"inspect"},
 }
 
 // knowRedis lists the packages that may use commands, keys and the driver.
-var knowRedis = []string{"internal/redisconn", "internal/store", "internal/next/store", "internal/keys", "internal/redistest", "internal/redisserver", "internal/peertest", "internal/topology"}
+var knowRedis = []string{"internal/redisconn", "internal/store", "internal/keys", "internal/redistest", "internal/redisserver", "internal/peertest", "internal/topology"}
 
 // A source is a Go file.
 type source struct {

@@ -315,20 +315,19 @@ func TestFleet(t *testing.T) {
 			checkExpr(t, title, expr, merged)
 		}
 	}
-	is.Equal(f.triggers(t), map[string]int{"list": 3, "added": 1, "busy": 0})
+	is.Equal(f.triggers(t), map[string]int{"list": 3, "ready": 1})
 	is.Equal(replicas(t, f.triggers(t)), 4./50)
 
 	is.NoErr(emails.Delete(ctx))
 	is.NoErr(emails.Resume(ctx))
 	is.NoErr(emails.Enqueue(ctx, slices.Repeat([][]byte{[]byte("slow")}, 30)...)) // 10 at a time in each
-	peertest.Eventually(t, "all are busy", func() bool { return f.triggers(t)["busy"] == 3 })
-	is.Equal(replicas(t, f.triggers(t)), 3.)
+	peertest.Eventually(t, "all are busy", func() bool { return peertest.Stats(t, emails).Running == 30 })
 	for _, url := range f.urls {
 		is.Equal(status(url+"/livez"), http.StatusOK)
 		is.Equal(status(url+"/"), http.StatusOK)
 	}
 	f.stop() // waits for the running tasks
-	is.Equal(f.triggers(t)["busy"], 0)
+	is.Equal(peertest.Stats(t, emails).Running, 0)
 }
 
 // replicas returns how many replicas KEDA would run, before rounding up. Its formula is a Go expression, too.
@@ -351,9 +350,6 @@ func (f *fleet) triggers(t testing.TB) map[string]int {
 	numbers := map[string]int{}
 	for _, trigger := range scaled(t).Triggers {
 		key, commands := trigger.Metadata["listName"], map[string]string{"list": "LLEN", "none": "LLEN", "zset": "ZCARD", "set": "SCARD", "hash": "HLEN"}
-		if trigger.Type == "redis-streams" {
-			key, commands = trigger.Metadata["stream"], map[string]string{"stream": "XLEN", "none": "XLEN"}
-		}
 		kind := redistest.Sure(redis.String(f.conn.Do("TYPE", key)))(t)
 		if commands[kind] == "" {
 			t.Fatalf("%s is a %s, which a trigger %s can't count", key, kind, trigger.Type)
@@ -411,7 +407,7 @@ func TestScaling(t *testing.T) {
 	is.Equal(s.ScaleTargetRef.Name, "service")
 	protocol, formula := read(t, docs+"protocol.md"), s.Advanced.ScalingModifiers.Formula
 	for _, trigger := range s.Triggers {
-		key := trigger.Metadata["listName"] + trigger.Metadata["stream"]
+		key := trigger.Metadata["listName"]
 		if !strings.Contains(protocol, "| `"+strings.Replace(key, "{emails}", "{q}", 1)+"` |") {
 			t.Errorf("docs/protocol.md has no key %s", key)
 		}

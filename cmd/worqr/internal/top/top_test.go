@@ -163,6 +163,14 @@ func TestState(t *testing.T) {
 	}
 }
 
+func TestPausedBy(t *testing.T) {
+	is := is.New(t)
+	m := showing(t, &fake{})
+	m.Update(looked{at(0, of("emails", stats{Paused: true, PausedBy: "ann"}), of("plain", stats{Paused: true})), nil})
+	is.True(strings.Contains(text(m), "paused     by ANN"))
+	is.Equal(strings.Count(text(m), " by ANN"), 1)
+}
+
 // If Redis doesn't answer, that is shown; the last state stays.
 func TestAway(t *testing.T) {
 	is := is.New(t)

@@ -118,6 +118,9 @@ func (m *model) queues() []string {
 			rate(past.arrived), rate(past.rate()), oldest, q.Workers)
 		state, style := state(q)
 		state, spark := padded(state, 9), "  "+past.spark(sparkWidth)
+		if q.PausedBy != "" { // little ends meanwhile
+			spark = "  by " + m.opts.Show(q.PausedBy, 40)
+		}
 		if q.Unread != "" {
 			row = padded(m.opts.Show(q.Name, name), name) + "  "
 			state, spark = "can't be read: "+m.opts.Show(q.Unread, 100), ""

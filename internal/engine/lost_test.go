@@ -1,0 +1,349 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
+)
+
+func dialOf() (redisconn.Dial, error) { return redisconn.FromURL(redistest.URL()) }
+
+// shaOf returns the digest of a script, which is in each call of it.
+func shaOf(verb string) string {
+	for _, v := range store.Verbs() {
+		if v.Name == verb {
+			return v.Digest()
+		}
+	}
+	return ""
+}
+
+// However often the replies to rounds are lost, no task is lost, and each is handled once.
+func TestLostReplies(t *testing.T) {
+	t.Parallel()
+	redistest.OneServer(t, redistest.OwnServer)
+	for name, c := range map[string]struct {
+		verb  string
+		times int
+	}{
+		"one start": {"start", 1}, "several starts": {"start", 6}, "one finish": {"finish", 1}, "several finishes": {"finish", 6}, "both": {"EVALSHA", 8},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			server := redistest.Start(t)
+			link := redistest.NewLink(t, server.Addr())
+			var mu sync.Mutex
+			ran := map[string]int{}
+			w := newWorld(t, link.URL())
+			w.conn = redistest.Dial(t, server.URL())
+			o := plain
+			w.Serve(func(_ context.Context, a *Attempt) ([]byte, error) {
+				mu.Lock()
+				defer mu.Unlock()
+				ran[string(a.Payload)]++
+				return nil, nil
+			}, o)
+			s := w.join("w")
+			const tasks = 2000
+			var payloads []string
+			for i := range tasks {
+				payloads = append(payloads, fmt.Sprint("task ", i))
+			}
+			match := c.verb
+			if match != "EVALSHA" {
+				match = shaOf(match)
+			}
+			link.LoseRepliesTo(match, c.times)
+			w.enqueue(payloads...)
+			s.Wake()
+			w.eventually("all are finished", func() bool { return w.counts.Finished.Load() == tasks })
+			mu.Lock()
+			defer mu.Unlock()
+			is.New(t).Equal(len(ran), tasks)
+			for what, n := range ran {
+				if n != 1 {
+					t.Errorf("%s ran %d times", what, n)
+				}
+			}
+			w.none("w")
+			is.New(t).Equal(w.counts.Lost.Load(), int64(0))
+		})
+	}
+}
+
+// A worker that is evicted while a reply is lost doesn't go on under its id: what it held may run elsewhere.
+func TestEvictedMeanwhile(t *testing.T) {
+	t.Parallel()
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	w := newWorld(t, link.URL())
+	w.conn = redistest.Dial(t, server.URL())
+	cause := make(chan error, 1)
+	began := make(chan struct{})
+	w.Serve(func(ctx context.Context, a *Attempt) ([]byte, error) {
+		close(began)
+		<-ctx.Done()
+		cause <- context.Cause(ctx)
+		return nil, nil
+	}, plain)
+	s := w.join("w")
+	w.enqueue("a")
+	s.Wake()
+	<-began
+	now := time.Now().UnixMilli()
+	w.queued("evict", "w", now, 1000)
+	lost := link.LoseReplyTo(shaOf("start"))
+	s.Wake()
+	<-lost
+	<-w.evicted
+	is.New(t).Equal(<-cause, ErrEvicted)
+	w.eventually("its handler has returned", func() bool { return w.counts.Running.Load() == 0 })
+	is.New(t).Equal(w.number("LLEN", w.keys.Waiting()), 1)
+	is.New(t).Equal(w.counts.Lost.Load(), int64(1))
+	is.New(t).True(!s.Wake())
+	is.New(t).Equal(w.number("HGET", w.keys.Rounds(), "w"), 0)
+}
+
+// A nosy is an error whose methods use the peer.
+type nosy struct{ ask func() }
+
+func (n *nosy) Error() string { n.ask(); return "nosy" }
+
+func (n *nosy) Is(error) bool { n.ask(); return false }
+
+// The error of a Pool, and the cause of a context, are user code. Their methods may use the peer, so none
+// is called under a lock.
+func TestErrorsUsePeer(t *testing.T) {
+	t.Parallel()
+	for name, wrap := range map[string]func(error) error{
+		"not sent": func(err error) error { return err },
+		"no reply": func(err error) error { return fmt.Errorf("%w: %w", store.ErrUnknown, err) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			w := lonely(t)
+			s := newSession(w.Queue, w.view, Membership{Worker: "w"})
+			asked := &want{n: 1, got: make(chan taken, 1)}
+			s.mu.Lock()
+			end := s.says(s.holds("a", 1, ""), store.Done)
+			s.wants = append(s.wants, asked)
+			r := s.sends()
+			s.mu.Unlock()
+			over := make(chan struct{})
+			go func() {
+				defer close(over)
+				err := wrap(&nosy{func() { s.Last() }})
+				for range 2 { // the first loss of a reply is nobody's business
+					s.handle(r, store.Result{FinishErr: err, StartErr: err})
+				}
+				s.End(ErrEvicted)
+			}()
+			select {
+			case <-over:
+			case <-time.After(time.Minute):
+				t.Fatal("it hangs")
+			}
+			unknown := name == "no reply"
+			is.Equal(errors.Is((<-end.done).err, store.ErrUnknown), unknown)
+			is.Equal(errors.Is((<-asked.got).err, store.ErrUnknown), unknown)
+		})
+	}
+}
+
+// A caller whose context ends gets its cause. Whether the end was sent decides whether its outcome is unknown.
+func TestCallerLeaves(t *testing.T) {
+	t.Parallel()
+	for name, sent := range map[string]bool{"sent": true, "not sent": false} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			w := lonely(t)
+			s := newSession(w.Queue, w.view, Membership{Worker: "w"})
+			s.mu.Lock()
+			a := s.holds("a", 1, "")
+			s.mu.Unlock()
+			ctx, cancel := context.WithCancelCause(t.Context())
+			gone := make(chan error)
+			go func() { gone <- a.End(ctx, store.End{Verb: store.Done}) }()
+			w.eventually("it's said", func() bool {
+				s.mu.Lock()
+				defer s.mu.Unlock()
+				if sent {
+					return s.sends() != nil
+				}
+				return len(s.say) > 0
+			})
+			cancel(&nosy{func() { s.Last() }})
+			if err := <-gone; errors.Is(err, store.ErrUnknown) != sent {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// While connections are cut and workers are evicted at random, no task is lost; none runs twice unless its worker was
+// evicted; and nothing is left.
+func TestCutsAndEvictions(t *testing.T) {
+	t.Parallel()
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	prefix := redistest.Prefix(t)
+	var mu sync.Mutex
+	ran := map[string]int{}
+	type peer struct {
+		*world
+		link *redistest.Link
+		s    *Session
+		ids  []string
+	}
+	peers := make([]*peer, 2)
+	rejoin := func(p *peer) {
+		id := store.NewID()
+		p.ids = append(p.ids, id)
+		p.s = p.join(id)
+		p.s.Wake()
+	}
+	for i := range peers {
+		link := redistest.NewLink(t, server.Addr())
+		p := &peer{world: worldOf(t, redistest.Sure(redisconn.FromURL(link.URL()))(t), LeaseOf(time.Hour), prefix), link: link}
+		p.conn = redistest.Dial(t, server.URL())
+		p.Serve(func(ctx context.Context, a *Attempt) ([]byte, error) {
+			mu.Lock()
+			ran[string(a.Payload)]++
+			mu.Unlock()
+			return nil, nil
+		}, plain)
+		peers[i] = p
+		rejoin(p)
+	}
+	random := rand.New(rand.NewPCG(1, 2))
+	const rounds, each = 60, 100
+	for round := range rounds {
+		var payloads []string
+		for i := range each {
+			payloads = append(payloads, fmt.Sprint(round, ".", i))
+		}
+		p := peers[random.IntN(len(peers))]
+		p.enqueue(payloads...)
+		switch random.IntN(6) {
+		case 0, 1, 2:
+			p.link.Cut()
+		case 3:
+			p.link.LoseReplyTo(shaOf([]string{"start", "finish"}[random.IntN(2)]))
+			p.s.Wake()
+		case 4:
+			p.queued("evict", p.ids[len(p.ids)-1], time.Now().UnixMilli(), 1000)
+		}
+		for _, p := range peers {
+			p.s.Wake()
+			select {
+			case <-p.evicted:
+				p.s.Unlisten()
+				rejoin(p)
+			default:
+			}
+		}
+	}
+	peers[0].eventually("all have run, and none is left", func() bool {
+		for _, p := range peers {
+			if p.s.Wake(); len(p.evicted) > 0 {
+				<-p.evicted
+				rejoin(p)
+			}
+		}
+		mu.Lock()
+		defer mu.Unlock()
+		return len(ran) == rounds*each && peers[0].number("LLEN", peers[0].keys.Waiting()) == 0
+	})
+	twice := 0
+	for _, n := range ran {
+		twice += n - 1
+	}
+	lost := int64(0)
+	for _, p := range peers {
+		p.eventually("all ends are stored", func() bool { return p.number("EXISTS", p.keys.Working(p.ids[len(p.ids)-1])) == 0 })
+		for _, id := range p.ids {
+			p.none(id)
+		}
+		lost += p.counts.Lost.Load()
+	}
+	if evictions := len(peers[0].ids) + len(peers[1].ids) - len(peers); evictions == 0 {
+		t.Error("none was evicted")
+	}
+	if int64(twice) > lost {
+		t.Errorf("%d ran twice, but only %d were lost by evictions", twice, lost)
+	}
+}
+
+// If the reply is lost by which the worker would learn that it has claimed a time, the task still starts at that time.
+func TestLostClaim(t *testing.T) {
+	t.Parallel()
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	w := newWorld(t, link.URL())
+	w.conn = redistest.Dial(t, server.URL())
+	w.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, plain)
+	s := w.join("w")
+	w.eventually("it's idle", func() bool { return w.number("ZCARD", w.keys.Idle()) == 1 })
+	lost := link.LoseReplyTo(shaOf("start"))
+	w.add(s, "k:x", store.Record{Payload: []byte("x")}, time.Now().Add(300*time.Millisecond).UnixMilli())
+	<-lost
+	w.eventually("it starts without a heartbeat", func() bool { return w.counts.Finished.Load() == 1 })
+}
+
+// Callers don't notice that someone flushes the scripts.
+func TestFlushedScripts(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	w := newWorld(t, server.URL())
+	w.conn = redistest.Dial(t, server.URL())
+	s := w.join("w")
+	w.enqueue("a", "b")
+	for range 2 {
+		got, err := s.Start(t.Context(), 1)
+		is.NoErr(err)
+		w.do("SCRIPT", "FLUSH")
+		is.NoErr(got[0].End(t.Context(), store.End{Verb: store.Done}))
+		w.do("SCRIPT", "FLUSH")
+	}
+	w.none("w")
+}
+
+// A caller whose large task can't be read learns that the session has ended.
+func TestUnreadUntilTheEnd(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	w := newWorld(t, link.URL())
+	w.conn = redistest.Dial(t, server.URL())
+	s := w.join("w")
+	w.enqueue("a", string(make([]byte, 2<<20)))
+	small, err := s.Start(t.Context(), 1) // Redis has the scripts, whose texts contain LINDEX, too
+	is.NoErr(err)
+	is.Equal(string(small[0].Payload), "a")
+	link.LoseRepliesTo("LINDEX", 1000)
+	got := make(chan error)
+	go func() {
+		_, err := s.Start(context.Background(), 1)
+		got <- err
+	}()
+	w.eventually("it's logged", func() bool { return w.said.has("can't read large tasks") > 0 })
+	s.End(ErrShutdown)
+	is.True(errors.Is(<-got, ErrShutdown))
+}

@@ -1,0 +1,339 @@
+package engine
+
+import (
+	"cmp"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"github.com/worqr/worqr/internal/store"
+)
+
+const (
+	maxFlight  = 2  // rounds in flight
+	firstAsk   = 4  // tasks to ask for after a lull
+	worthwhile = 32 // ends to say, or tasks to ask for, that justify a second round at least
+	soon       = 20 * time.Millisecond
+	mostLosses = 3 // replies to a round that are lost before the worker takes a new id
+)
+
+// A state is what a session knows: what it holds, what it has to say, and what is in flight.
+type state struct {
+	ended   error     // why there are no more rounds
+	closing bool      // start no more tasks
+	patient time.Time // until then, a closing session says again what Redis will soon accept
+	silent  bool      // send no more rounds
+	serves  bool      // there is a handler
+
+	held    map[string]*Attempt
+	refused []*Attempt // tasks still held because Redis refused to take them back
+	say     []*ending
+	wants   []*want
+	flight  []*round  // sent and not answered, oldest first
+	number  int64     // of the last start
+	sent    int64     // how many rounds were sent
+	talked  time.Time // when a round was last sent or answered
+	resting bool      // a round has failed: send nothing for a while
+
+	look    bool // send a start: tasks may wait, or the wake-up must be passed on
+	idle    bool // Redis wakes this worker when tasks come
+	more    bool // according to the last answer, more tasks can start
+	plenty  bool // the same, and it brought all that was wanted: more can be prefetched
+	crowded bool // according to the last heartbeat, another worker is idle: prefetch nothing
+	ask     int  // for how many tasks the next round asks at most
+	recalls int  // how many times ready tasks were recalled
+
+	claim int64 // ms of Redis time: this worker sends a start then; 0 or past: it has claimed no time
+}
+
+func newState(last int64, serves bool) state {
+	return state{held: map[string]*Attempt{}, number: last, ask: firstAsk, look: serves, serves: serves}
+}
+
+// A round is sent and not answered.
+type round struct {
+	store.Round           // a half that is settled is nil
+	ends        []*ending // of the Finish, in its order
+	wants       []*want   // that the Start asks for first
+	slots       []slot    // for the handler's tasks, which follow
+	lent        int       // slots given back while the reply was lost
+	index       int64     // it's the nth that was sent
+	at          time.Time // when it was sent
+	mark        Mark      // what the session knew then
+	recalls     int       // how many times ready tasks had been recalled by then
+	lost        bool      // Redis may have carried it out before: it's repeated unchanged
+	losses      int       // how many replies were lost since since
+	since       time.Time // when the first of them was lost
+	again       bool      // it has to be sent again
+	answer      atomic.Pointer[store.Replied]
+}
+
+// ahead returns how many tasks the round prefetches.
+func (r *round) ahead() int {
+	if r.Start == nil {
+		return 0
+	}
+	return r.Start.Ahead
+}
+
+// nextLocked returns the round to send now: one that must be repeated, or a new one. It returns nil if there's none.
+func (s *Session) nextLocked(now time.Time) *round {
+	if s.ended != nil || s.silent || s.resting {
+		return nil
+	}
+	if r, repeating := s.repeated(); repeating {
+		if r != nil {
+			r.again, r.at = false, now
+		}
+		return r
+	}
+	free, room := 0, 0
+	if s.serves && !s.closing {
+		free = s.queue.freeLocked()
+		if s.idle && s.look { // others may have been woken, too, and have free slots
+			s.queue.pace.lull()
+		}
+		if !s.idle && !s.crowded {
+			room = s.queue.roomLocked()
+		}
+	}
+	enough := worthwhile
+	if s.queue.opts.Prefetch > 0 {
+		enough = 1 // the user wants that many, however slow handlers are
+	}
+	if !s.isDue(free, room, enough) {
+		return nil
+	}
+	r := s.composeLocked(now, s.queue, free, room)
+	if r == nil {
+		return nil
+	}
+	if r.Finish != nil {
+		r.Finish.Worker = s.member.Worker
+	}
+	if r.Start != nil {
+		r.Start.Worker, r.Start.Lease = s.member.Worker, s.engine.Lease.Grant
+	}
+	r.mark, s.talked = s.marks.now(), now
+	s.flight = append(s.flight, r)
+	return r
+}
+
+// repeated returns the first round to send again, once all that failed are known. repeating reports that
+// nothing else may be sent.
+func (s *state) repeated() (r *round, repeating bool) {
+	for _, f := range s.flight {
+		repeating = repeating || f.lost
+		if f.again && r == nil {
+			r = f
+		}
+	}
+	for _, f := range s.flight {
+		if r != nil && !f.again && !f.lost {
+			return nil, true // its failure is about to come
+		}
+	}
+	return r, repeating
+}
+
+// isDue reports whether to send a round now. free slots could take tasks, and room is how many more could
+// be prefetched; enough of them justify a round.
+func (s *state) isDue(free, room, enough int) bool {
+	asks := s.look || len(s.wants) > 0 || free > 0 && !s.idle || s.plenty && room >= enough
+	switch len(s.flight) {
+	case 0:
+		return len(s.say) > 0 || asks
+	case 1: // a second round has to be worth it, unless it's for what the first doesn't do
+		worth := s.worth()
+		return len(s.say) >= worth || s.more && min(s.ask, free+room) >= worth || asks && s.flight[0].Start == nil
+	}
+	return false
+}
+
+// worth returns how many ends, or tasks to ask for, justify a second round: a small one costs nearly as much.
+func (s *state) worth() int {
+	if len(s.flight) > 0 && s.flight[0].Start != nil {
+		return max(worthwhile, s.flight[0].Start.Wanted/2)
+	}
+	return worthwhile
+}
+
+// composeLocked makes the next round. It takes slots from the queue for the tasks that it asks for. It
+// returns nil if there's nothing to send.
+func (s *state) composeLocked(now time.Time, q *Queue, free, room int) *round {
+	r := &round{index: s.sent + 1, at: now, recalls: s.recalls}
+	crashes, keep := q.limitsLocked()
+	back := s.gather(r) || s.isRecalled()
+	if len(r.ends) > 0 {
+		r.Finish = &store.Finish{MaxFailed: keep, Ends: make([]*store.End, len(r.ends))}
+		for i, end := range r.ends {
+			r.Finish.Ends[i] = &end.End
+		}
+	}
+	start := &store.Start{MaxCrashes: crashes, Stamp: now.UnixMilli()}
+	if !back {
+		s.requestLocked(r, start, q, free, room)
+	}
+	if s.look && !back || start.Wanted > 0 {
+		s.number++
+		start.Round, start.Solo = s.number, s.maySolo(q.engine)
+		r.Start, s.look = start, false
+	}
+	if r.Finish == nil && r.Start == nil {
+		return nil
+	}
+	s.sent++
+	return r
+}
+
+// requestLocked makes a start ask for tasks: for callers, for free slots, and to prefetch.
+func (s *state) requestLocked(r *round, start *store.Start, q *Queue, free, room int) {
+	for len(s.wants) > 0 && start.Wanted < store.RoundWeight {
+		start.Wanted = min(start.Wanted+s.wants[0].n, store.RoundWeight)
+		r.wants, s.wants = append(r.wants, s.wants[0]), s.wants[1:]
+	}
+	if !s.serves || s.closing || s.idle && !s.look {
+		return
+	}
+	n := min(s.ask, store.RoundWeight-start.Wanted)
+	if free > 0 {
+		r.slots = q.reserveLocked(min(n, free))
+	}
+	start.Idle = len(r.slots) > 0
+	start.Ahead = min(room, n-len(r.slots))
+	start.Wanted += len(r.slots) + start.Ahead
+	q.asked += start.Ahead
+}
+
+// isRecalled reports whether tasks that a round in flight brings go back. What starts behind it would follow them, and then
+// so would what starts behind that.
+func (s *state) isRecalled() bool {
+	return slices.ContainsFunc(s.flight, func(f *round) bool { return f.Start != nil && f.recalls != s.recalls })
+}
+
+// maySolo reports whether a round may start a risky task: the peer has none, and no other round in flight may.
+func (s *state) maySolo(e *Engine) bool {
+	return !e.risk.Load() && !slices.ContainsFunc(s.flight, func(f *round) bool { return f.Start != nil && f.Start.Solo })
+}
+
+// gather moves as many ends into a round as fit. It reports whether the round must not ask for tasks: those that go
+// back start before all others, and ends mustn't pile up.
+func (s *state) gather(r *round) (back bool) {
+	n := fitting(s.say)
+	if n < len(s.say) {
+		newestFirst(s.say)
+		n = fitting(s.say) // the order has changed, and weights differ
+	}
+	rest, recalled := slices.Clone(s.say[n:]), s.isRecalled()
+	for _, end := range s.say[:n] {
+		t := s.held[end.Attempt]
+		// What a round in flight brings goes back, too, and has started later: it must do so before the others. And
+		// another round may be ending this one: one at a time.
+		if recalled && end.Verb == store.Stop || t != nil && t.away {
+			rest = append(rest, end)
+			continue
+		}
+		if end.held = t != nil; end.held {
+			t.away = true
+		}
+		r.ends = append(r.ends, end)
+	}
+	s.say = rest
+	// Plain ends come first, then the others; tasks to be returned are last, in the order of their starts.
+	rank := func(end *ending) (kind int, token int64) {
+		switch {
+		case end.Plain():
+			return 0, 0
+		case end.Verb == store.Stop:
+			return 2, end.Token
+		}
+		return 1, 0
+	}
+	slices.SortStableFunc(r.ends, func(a, b *ending) int {
+		kindA, tokenA := rank(a)
+		kindB, tokenB := rank(b)
+		return cmp.Or(cmp.Compare(kindA, kindB), cmp.Compare(tokenA, tokenB))
+	})
+	return len(rest) > mostAhead || slices.ContainsFunc(rest, func(end *ending) bool { return end.Verb == store.Stop })
+}
+
+// fitting returns how many of the first ends fit into a round.
+func fitting(ends []*ending) (n int) {
+	weight, bytes := 0, 0
+	for _, end := range ends {
+		w, b := end.Weight()
+		if n > 0 && (weight+w > store.RoundWeight || bytes+b > store.RoundBytes) {
+			break
+		}
+		n, weight, bytes = n+1, weight+w, bytes+b
+	}
+	return n
+}
+
+// newestFirst reorders the tasks that go back among all ends, so that they do so newest first even if that
+// takes several rounds: then the oldest ends up in front.
+func newestFirst(ends []*ending) {
+	var stops []*ending
+	for _, end := range ends {
+		if end.Verb == store.Stop {
+			stops = append(stops, end)
+		}
+	}
+	slices.SortStableFunc(stops, func(a, b *ending) int { return cmp.Compare(b.Token, a.Token) })
+	for i, end := range ends {
+		if end.Verb == store.Stop {
+			ends[i], stops = stops[0], stops[1:]
+		}
+	}
+}
+
+// nextAsk returns how many tasks the next round asks for, after a round that asked for ask tasks
+// and received brought. limited reports that more could start, but didn't.
+func nextAsk(ask, brought int, full, limited bool) int {
+	switch {
+	case limited:
+		return max(firstAsk, brought+brought/4) // not many more fit into a round
+	case full:
+		return min(2*ask, store.RoundWeight)
+	}
+	return max(firstAsk, brought)
+}
+
+// A want is a request for up to n tasks. If a round can't bring all, further rounds bring the rest.
+// Session.mu protects all fields except got.
+type want struct {
+	n     int        // how many are missing
+	have  []*Attempt // what earlier rounds have brought
+	begun bool       // an answer came too late, so its tasks go back
+	got   chan taken // gets one answer
+	gone  bool       // nobody waits for it anymore
+}
+
+// A taken is the answer to a want.
+type taken struct {
+	tasks []*Attempt
+	err   error // if there are none
+}
+
+// tellLocked answers the request unless it was answered. The caller gets err only if there are no
+// tasks.
+func (w *want) tellLocked(err error) {
+	t := taken{tasks: w.have}
+	if len(w.have) == 0 {
+		t.err = err
+	}
+	select {
+	case w.got <- t:
+	default:
+	}
+}
+
+// loseLocked answers the request when the session has ended. Tasks that were started for it are lost, and other
+// workers count a crash for each; so the error matches store.ErrUnknown then. asked reports that they may have been.
+func (w *want) loseLocked(err error, asked bool) {
+	if asked || w.begun || len(w.have) > 0 {
+		err = &pair{err, store.ErrUnknown}
+	}
+	w.have = nil
+	w.tellLocked(err)
+}

@@ -1,0 +1,560 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
+
+	"github.com/worqr/worqr/internal/child"
+	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
+)
+
+// peers starts n peers at once, each of which serves the queue q.
+func peers(t *testing.T, n int, url, prefix string, lease time.Duration) []*Fleet {
+	t.Helper()
+	all := make([]*Fleet, n)
+	var starting sync.WaitGroup
+	for i := range all {
+		all[i] = newPeer(t, url, prefix, lease)
+		starting.Go(func() { serve(t, all[i], "q") })
+	}
+	starting.Wait()
+	return all
+}
+
+func idsOf(all []*Fleet) []string {
+	ids := make([]string, len(all))
+	for i, f := range all {
+		ids[i] = f.ID()
+	}
+	slices.Sort(ids)
+	return ids
+}
+
+// heartbeats waits until so many heartbeats of each peer have been answered.
+func heartbeats(t *testing.T, all []*Fleet, n int) {
+	t.Helper()
+	last, left := map[*Fleet]time.Time{}, map[*Fleet]int{}
+	for _, f := range all {
+		last[f], left[f] = f.LastBeat(), n
+	}
+	until(t, "heartbeats are answered", func() bool {
+		done := true
+		for _, f := range all {
+			if at := f.LastBeat(); at != last[f] {
+				last[f] = at
+				left[f]--
+			}
+			done = done && left[f] <= 0
+		}
+		return done
+	})
+}
+
+// Many peers that start at once evict no living one.
+func TestManyStartAtOnce(t *testing.T) {
+	is := redistest.Parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	all := peers(t, 50, redistest.URL(), prefix, 3*time.Second)
+	before := idsOf(all)
+	heartbeats(t, all, 8) // some leases
+	is.Equal(idsOf(all), before)
+	is.Equal(slices.Sorted(slices.Values(members(t, c, all[0].Space.Queue("q")))), before)
+	for _, f := range all {
+		is.Equal(f.Counts().Swept.Load(), int64(0))
+	}
+}
+
+// A stall of Redis that is longer than the lease evicts nobody, whoever comes back first.
+func TestStallEvictsNobody(t *testing.T) {
+	is := redistest.Parallel(t)
+	server, c := redistest.StartAndDial(t)
+	const lease = 2 * time.Second
+	all := peers(t, 10, server.URL(), redistest.Prefix(t), lease)
+	q := all[0].Space.Queue("q")
+	enqueue(t, c, q, 10)
+	var held []*engine.Attempt
+	for _, f := range all {
+		held = append(held, start(t, f, "q", 1)...)
+	}
+	before := idsOf(all)
+	heartbeats(t, all, 5) // so that they may evict others
+	server.Pause(t)
+	time.Sleep(2 * lease) // the stall
+	server.Resume(t)
+	heartbeats(t, all, 5)
+	is.Equal(idsOf(all), before)
+	is.Equal(len(members(t, c, q)), len(all))
+	is.Equal(waiting(t, c, q), 0)
+	n, err := finish(t.Context(), held)
+	is.NoErr(err)
+	is.Equal(n, len(all))
+}
+
+// One survivor of many returns all tasks of the others within a lease and two thirds, on every queue.
+func TestOneSurvivor(t *testing.T) {
+	is := redistest.Parallel(t)
+	const lease, others, each, queues = 3 * time.Second, 15, 40, 3
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	var names []string
+	for i := range queues {
+		names = append(names, fmt.Sprint("q", i))
+	}
+	dying := make([]*Fleet, others)
+	for i := range dying {
+		dying[i] = newPeer(t, redistest.URL(), prefix, lease)
+		serve(t, dying[i], names...)
+	}
+	survivor := newPeer(t, redistest.URL(), prefix, lease)
+	survivor.Name = "survivor"
+	serve(t, survivor, names...)
+	for _, name := range names {
+		q := survivor.Space.Queue(name)
+		enqueue(t, c, q, others*each)
+		for _, f := range dying {
+			start(t, f, name, each)
+		}
+		is.Equal(waiting(t, c, q), 0)
+	}
+	until(t, "the survivor may evict others", func() bool {
+		n := survivor.present().nodes[store.Somewhere]
+		n.mu.Lock()
+		defer n.mu.Unlock()
+		return n.witness.judges(time.Now(), n.made()) != 0
+	})
+	var dead []string
+	began := time.Now()
+	for _, f := range dying {
+		dead = append(dead, f.ID())
+		die(f)
+	}
+	for _, name := range names {
+		q := survivor.Space.Queue(name)
+		until(t, "all tasks are back", func() bool { return waiting(t, c, q) == others*each })
+		is.Equal(members(t, c, q), []string{survivor.ID()})
+	}
+	if took := time.Since(began); took > lease*5/3 {
+		t.Errorf("it took %v", took)
+	}
+	is.Equal(survivor.Counts().Swept.Load(), int64(others))
+	until(t, "they are counted", func() bool { return survivor.Counts().Returned.Load() == others*each*queues })
+	until(t, "they are off the roster", func() bool {
+		return redistest.Do(t, c, "SCARD", survivor.Space.Workers()) == int64(1)
+	})
+	for _, id := range dead {
+		is.Equal(redistest.Do(t, c, "EXISTS", survivor.Space.Worker(id)), int64(0))
+	}
+}
+
+// A peer that was stopped beyond its lease is evicted. When it goes on, it comes back under a new id, and its late
+// calls change nothing.
+func TestStoppedProcess(t *testing.T) {
+	is := redistest.Parallel(t)
+	const lease = 3 * time.Second // so long that the registration is still there, also on a busy machine
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	f := newPeer(t, redistest.URL(), prefix, lease)
+	said := hear(f, "evicted a worker")
+	serve(t, f, "q")
+	q := f.Space.Queue("q")
+	enqueue(t, c, q, 3)
+	p, err := child.Start[report](t.Context(), child.Options{Config: config{redistest.URL(), prefix, lease}})
+	is.NoErr(err)
+	t.Cleanup(p.Kill)
+	ask := func(what string) report {
+		t.Helper()
+		is.NoErr(p.Tell(what))
+		return <-p.Reports
+	}
+	first := <-p.Reports
+	is.Equal(first.Err, "")
+	is.Equal(ask("start 3").N, 3)
+
+	process, err := os.FindProcess(p.PID())
+	is.NoErr(err)
+	is.NoErr(redistest.Pause(process))
+	until(t, "its tasks are back", func() bool { return waiting(t, c, q) == 3 })
+	is.Equal(members(t, c, q), []string{f.ID()})
+	line := <-said
+	for _, want := range []string{"evicted a worker whose lease expired[worker " + first.ID, fmt.Sprint("pid ", p.PID(), " queues [q] tasks 3")} {
+		if !strings.Contains(line, want) {
+			t.Errorf("%q isn't in %s", want, line)
+		}
+	}
+	is.NoErr(p.Tell("finish")) // a late call: the process finds it when it goes on
+	is.NoErr(redistest.Resume(process))
+	late := <-p.Reports
+	is.Equal(late.N, 0)
+	is.True(late.Err != "" || late.ID != first.ID)
+	is.Equal(waiting(t, c, q), 3)
+	until(t, "it serves again under a new id", func() bool {
+		r := ask("id")
+		return r.Err == "" && r.ID != first.ID && slices.Contains(members(t, c, q), r.ID)
+	})
+	is.Equal(ask("start 1").N, 1)
+	is.Equal(ask("finish").N, 1)
+	is.Equal(f.Counts().Evicted.Load(), int64(0)) // to it, all others were silent
+}
+
+// A worker that dies between two pages of its leave is taken over, also if nobody may evict others yet.
+func TestDeathBetweenPagesOfLeave(t *testing.T) {
+	is := redistest.Parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	f, g := newPeer(t, redistest.URL(), prefix, time.Second), newPeer(t, redistest.URL(), prefix, time.Second)
+	serve(t, f, "q")
+	q := f.Space.Queue("q")
+	enqueue(t, c, q, 350)
+	start(t, f, "q", 350)
+	id := f.ID()
+	s, err := f.Session("q")
+	is.NoErr(err)
+	die(f)
+	is.True(leaveOnce(t, g, q, id, s.Last()))
+	is.Equal(waiting(t, c, q), 100)
+	serve(t, g, "q")
+	until(t, "all tasks are back", func() bool { return waiting(t, c, q) == 350 })
+	is.Equal(redistest.Sure(redis.String(c.Do("LINDEX", q.Waiting(), -1)))(t), "task 0")
+	start(t, g, "q", 1)
+}
+
+// leaveOnce makes one call of leave, and reports whether it's to be repeated.
+func leaveOnce(t *testing.T, f *Fleet, q store.Keys, worker string, round int64) (more bool) {
+	t.Helper()
+	_, more, err := store.ReadLeave(f.Lines.Control.Do(t.Context(), store.LeaveCall(store.SharedOf(q), worker, round))[0])
+	redistest.Must(t, err)
+	return more
+}
+
+// A worker whose replies to joins are lost joins all the same, and leaves what it doesn't serve in the end.
+func TestLostJoins(t *testing.T) {
+	is := redistest.Parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	link := redistest.NewLink(t, strings.TrimPrefix(redistest.URL(), "redis://"))
+	f := newPeer(t, link.URL(), prefix, time.Second)
+	serve(t, f, "other")
+	id, q := f.ID(), f.Space.Queue("q")
+	lost := link.LoseRepliesTo(digest("join"), 3)
+	f.Want(queueOf(f, "q"))
+	<-lost
+	until(t, "it joins", func() bool { _, err := f.Session("q"); return err == nil })
+	is.Equal(members(t, c, q), []string{id})
+	heartbeats(t, []*Fleet{f}, 3)
+	is.Equal(f.ID(), id)
+
+	lost = link.LoseReplyTo(digest("join"))
+	is.True(f.Join(t.Context(), queueOf(f, "r")) != nil)
+	<-lost
+	until(t, "what it doesn't want is left", func() bool { return len(members(t, c, f.Space.Queue("r"))) == 0 })
+	is.NoErr(f.Stop(t.Context()))
+	is.Equal(members(t, c, q), []string{})
+}
+
+// A worker joins a queue that it has left under the same id, also if the leave is still unfinished.
+func TestJoinAgain(t *testing.T) {
+	is := redistest.Parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	f := newPeer(t, redistest.URL(), prefix, time.Second)
+	serve(t, f, "q")
+	q := f.Space.Queue("q")
+	enqueue(t, c, q, 350)
+	for range 3 {
+		start(t, f, "q", 350)
+		w := f.present()
+		is.NoErr(w.await(t.Context()))
+		w.mu.Lock()
+		m := w.members["q"]
+		delete(w.members, "q")
+		w.mu.Unlock()
+		w.forsake(m, engine.ErrNotWorking) // as if the reply to its leave had been lost
+		is.True(leaveOnce(t, f, q, m.id, m.Last()))
+		w.pass()
+		is.NoErr(f.Join(t.Context(), queueOf(f, "q")))
+		is.Equal(members(t, c, q), []string{f.ID()})
+		is.Equal(waiting(t, c, q), 350)
+		is.True(!leaveOnce(t, f, q, m.id, m.Last())) // a late copy
+		is.Equal(members(t, c, q), []string{f.ID()})
+	}
+}
+
+// What a worker held when it failed to leave can start once it has joined again.
+func TestJoinAfterAFailedLeave(t *testing.T) {
+	is := redistest.Parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	f := newPeer(t, redistest.URL(), prefix, time.Hour)
+	serve(t, f, "q")
+	q := f.Space.Queue("q")
+	enqueue(t, c, q, 3)
+	start(t, f, "q", 3)
+	over, end := context.WithCancel(t.Context())
+	end()
+	is.True(f.Leave(over, "q") != nil)
+	is.Equal(waiting(t, c, q), 0)
+	is.NoErr(f.Join(t.Context(), queueOf(f, "q")))
+	is.Equal(waiting(t, c, q), 3)
+	is.Equal(members(t, c, q), []string{f.ID()})
+}
+
+// A worker that stops while Redis restarts repeats the leave until Redis has confirmed it.
+func TestLeaveWhileRedisRestarts(t *testing.T) {
+	is := redistest.Parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	link := redistest.NewLink(t, strings.TrimPrefix(redistest.URL(), "redis://"))
+	f := newPeer(t, link.URL(), prefix, time.Hour)
+	serve(t, f, "q")
+	lost := link.LoseRepliesTo(digest("leave"), 3)
+	is.NoErr(f.Stop(t.Context()))
+	<-lost
+	is.Equal(redistest.Do(t, c, "EXISTS", f.Space.Queue("q").Workers(), f.Space.Worker(f.ID())), int64(0))
+}
+
+// FailWorker evicts a living worker, which comes back. Sweep evicts dead ones in two calls.
+func TestByHand(t *testing.T) {
+	is := redistest.Parallel(t)
+	const lease = 600 * time.Millisecond
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	user := newPeer(t, redistest.URL(), prefix, lease) // isn't started
+	f := newPeer(t, redistest.URL(), prefix, lease)
+	serve(t, f, "q")
+	q := f.Space.Queue("q")
+	enqueue(t, c, q, 2)
+	start(t, f, "q", 2)
+	id := f.ID()
+	n, err := user.Fail(t.Context(), id)
+	is.NoErr(err)
+	is.Equal(n, 2)
+	is.Equal(waiting(t, c, q), 2)
+	until(t, "it comes back", func() bool {
+		_, err := f.Session("q")
+		return err == nil && f.ID() != id && slices.Equal(members(t, c, q), []string{f.ID()})
+	})
+	is.Equal(f.Counts().Evicted.Load(), int64(1))
+
+	start(t, f, "q", 2)
+	die(f)
+	dead := []string{f.ID()}
+	until(t, "it's evicted", func() bool {
+		failed, err := user.Sweep(t.Context())
+		is.NoErr(err)
+		return slices.Equal(failed, dead)
+	})
+	is.Equal(waiting(t, c, q), 2)
+	is.Equal(user.Counts().Returned.Load(), int64(4))
+	failed, err := user.Sweep(t.Context())
+	is.NoErr(err)
+	is.Equal(len(failed), 0)
+}
+
+// An evicted worker doesn't come back into a fleet that has moved on to a protocol that it doesn't speak.
+func TestOldPeerStaysAway(t *testing.T) {
+	is := redistest.Parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	f := newPeer(t, redistest.URL(), prefix, 600*time.Millisecond)
+	serve(t, f, "q")
+	id, q := f.ID(), f.Space.Queue("q")
+	redistest.Do(t, c, "SET", f.Space.Protocol(), "99:98")
+	_, err := f.Fail(t.Context(), id)
+	is.NoErr(err)
+	until(t, "it notices", func() bool { return f.ID() != id })
+	heartbeats(t, []*Fleet{f}, 5)
+	is.True(errors.Is(f.Unfit(), engine.ErrNotWorking))
+	is.True(errors.Is(f.Join(t.Context(), queueOf(f, "q")), store.ErrProtocol))
+	is.Equal(members(t, c, q), []string{})
+	redistest.Do(t, c, "DEL", f.Space.Protocol()) // the new peers are gone
+	until(t, "it serves again", func() bool { return slices.Equal(members(t, c, q), []string{f.ID()}) })
+}
+
+// If evictions fail, the log says so, and heartbeats go on. They're tried again.
+func TestEvictionFails(t *testing.T) {
+	is := redistest.Parallel(t)
+	const lease = 600 * time.Millisecond
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	f, g := newPeer(t, redistest.URL(), prefix, lease), newPeer(t, redistest.URL(), prefix, lease)
+	said := hear(f, "")
+	serve(t, f, "q")
+	serve(t, g, "q")
+	q := f.Space.Queue("q")
+	redistest.Do(t, c, "SET", prefix+":leaving:{q}", "foreign")
+	die(g)
+	for !strings.Contains(<-said, "can't evict workers or return their tasks; retrying") {
+	}
+	heartbeats(t, []*Fleet{f}, 5)
+	redistest.Do(t, c, "DEL", prefix+":leaving:{q}")
+	until(t, "it's evicted", func() bool { return slices.Equal(members(t, c, q), []string{f.ID()}) })
+	for !strings.Contains(<-said, "recovered") {
+	}
+	is.Equal(f.Counts().Evicted.Load(), int64(0))
+}
+
+// Living peers call evict about once in a third of a lease for each queue, however many they are.
+func TestNoStorm(t *testing.T) {
+	is := redistest.Parallel(t)
+	server, c := redistest.StartAndDial(t)
+	const n, lease = 30, time.Second
+	all := peers(t, n, server.URL(), redistest.Prefix(t), lease)
+	heartbeats(t, all, 5) // so that they may evict others
+	redistest.Do(t, c, "CONFIG", "RESETSTAT")
+	began := time.Now()
+	heartbeats(t, all, 10)
+	thirds := int(time.Since(began)/(lease/3)) + 1
+	const commands = 2 // ZRANGE in evict; others have none
+	evicts := redistest.Calls(t, c, "zrange") / commands
+	is.True(evicts > 0)
+	if evicts > 4*thirds {
+		t.Errorf("%d calls in %d thirds of a lease", evicts, thirds)
+	}
+}
+
+// Deadlines that Redis's clock has set while it was ahead, by a day, keep nobody from being evicted, nor alive.
+func TestClockWasAhead(t *testing.T) {
+	is := redistest.Parallel(t)
+	prefix, c := redistest.Prefix(t), redistest.Conn(t)
+	f, g := newPeer(t, redistest.URL(), prefix, time.Second), newPeer(t, redistest.URL(), prefix, time.Second)
+	serve(t, f, "q")
+	serve(t, g, "q")
+	q := f.Space.Queue("q")
+	enqueue(t, c, q, 1)
+	start(t, g, "q", 1)
+	die(g)
+	far := time.Now().Add(24 * time.Hour).UnixMilli()
+	redistest.Do(t, c, "ZADD", q.Workers(), "XX", far, f.ID(), far, g.ID())
+	redistest.Do(t, c, "HSET", prefix+":state:{q}", "look", far)
+	id := f.ID()
+	until(t, "the dead one is evicted", func() bool { return waiting(t, c, q) == 1 })
+	is.Equal(members(t, c, q), []string{id})
+	heartbeats(t, []*Fleet{f}, 1)
+	deadline := redistest.Sure(redis.Int64(c.Do("ZSCORE", q.Workers(), id)))(t)
+	is.True(time.Until(time.UnixMilli(deadline)) <= time.Second)
+}
+
+// While a node of a cluster is frozen, heartbeats go on at the others, and dead workers are evicted there. When it's
+// back, no living worker is evicted.
+func TestFrozenNode(t *testing.T) {
+	is := redistest.Parallel(t)
+	const lease = time.Second
+	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
+	queues := map[*redistest.Server]string{}
+	for i := 0; len(queues) < len(c.Nodes); i++ {
+		name := fmt.Sprint("q", i)
+		queues[c.Owner(t, c.Slot(t, "{"+name+"}"))] = name
+	}
+	frozen := c.Nodes[0]
+	for _, at := range c.Nodes { // the others can be listed
+		if at != c.Owner(t, c.Slot(t, "p:registry")) {
+			frozen = at
+		}
+	}
+	var all []*Fleet
+	for range 3 {
+		f := newPeer(t, c.URL(), "p", lease)
+		serve(t, f, slices.Collect(maps.Values(queues))...)
+		all = append(all, f)
+	}
+	steady := func(at *redistest.Server) {
+		t.Helper()
+		for _, f := range all {
+			until(t, "it may evict others", func() bool {
+				w := f.present()
+				w.mu.Lock()
+				defer w.mu.Unlock()
+				m := w.members[queues[at]]
+				return m != nil && m.node.home == at.Addr() && m.node.judgesLocked(m, time.Now(), m.node.made()) > 0
+			})
+		}
+	}
+	for _, at := range c.Nodes {
+		steady(at)
+	}
+	ids := idsOf(all)
+	frozen.Pause(t)
+	die(all[2])
+	dead := all[2].ID()
+	all = all[:2]
+	gone := func(at *redistest.Server) {
+		t.Helper()
+		conn := redistest.Dial(t, at.URL())
+		until(t, "the dead worker is evicted", func() bool {
+			is := members(t, conn, all[0].Space.Queue(queues[at]))
+			return len(is) == 2 && !slices.Contains(is, dead)
+		})
+	}
+	for _, at := range c.Nodes {
+		if at != frozen {
+			gone(at)
+			steady(at)
+		}
+	}
+	frozen.Resume(t)
+	gone(frozen)
+	steady(frozen)
+	for _, f := range all {
+		is.True(slices.Contains(ids, f.ID()))
+		is.Equal(f.Counts().Evicted.Load(), int64(0))
+	}
+}
+
+// Each queue has its heartbeats at its own node, also when its slot moves. Only queues that have moved are spared
+// from evictions. A node without queues gets no more heartbeats.
+func TestNodes(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	const lease = 2 * time.Second
+	c := redistest.StartCluster(t, 2, 0)
+	f := newPeer(t, c.URL(), "p", lease)
+	slot := c.Slot(t, "{q}")
+	home := c.Owner(t, slot)
+	other := c.Nodes[(slices.Index(c.Nodes, home)+1)%2]
+	staying := ""
+	for i := 0; staying == ""; i++ {
+		if name := fmt.Sprint("q", i); c.Owner(t, c.Slot(t, "{"+name+"}")) == other {
+			staying = name
+		}
+	}
+	serve(t, f, "q", staying)
+	w := f.present()
+	at := func(queue string) (home string, spared bool) {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		m := w.members[queue]
+		return m.node.home, time.Now().Before(m.spared)
+	}
+	settled := func(queue string, node *redistest.Server) {
+		t.Helper()
+		until(t, "it is at its node", func() bool { h, _ := at(queue); return h == node.Addr() })
+		conn := redistest.Dial(t, node.URL())
+		deadline := func() string {
+			s, _ := redis.String(conn.Do("ZSCORE", f.Space.Queue(queue).Workers(), f.ID()))
+			return s
+		}
+		before := deadline()
+		until(t, "its lease is renewed", func() bool { d := deadline(); return d != "" && d != before })
+	}
+	settled("q", home)
+	settled(staying, other)
+	until(t, "no slot has moved for long", func() bool { _, a := at("q"); _, b := at(staying); return !a && !b })
+	id := f.ID()
+	c.Move(t, slot, other)
+	until(t, "it is spared", func() bool { h, s := at("q"); return h == other.Addr() && s })
+	_, spared := at(staying)
+	is.True(!spared)
+	settled("q", other)
+	until(t, "the empty node is gone", func() bool {
+		w.mu.Lock()
+		defer w.mu.Unlock()
+		return len(w.nodes) == 2 // and the one that renews the registration
+	})
+	c.Move(t, slot, home)
+	settled("q", home)
+	is.Equal(f.ID(), id)
+	is.NoErr(f.Stop(context.Background()))
+}

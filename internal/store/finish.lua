@@ -1,0 +1,274 @@
+-- finish: end attempts.
+--
+-- ARGV[6]  worker      id
+-- ARGV[7]  max failed  how many failed tasks to keep; in a failed queue, how many aside
+-- ARGV[8]  failed      prefix of the failed queue, "worqr:failed"; "" in a failed queue
+-- ARGV[9]  tail        end of its key names, "{q}"
+-- ARGV[10] plain       how many plain ends; each: attempt, token
+-- then the other ends; each: attempt, token, identity, verb, delay, text.
+--          done: text is the result, delay for how many ms it's kept. retry, snooze: delay in ms, text
+--          is the error. fail: text is "kind:error". drop: text is the word in its result
+-- Returns {odd, dropped}: for each end that wasn't ok, its number and gone, canceled or refused; and how many failed
+-- tasks were dropped.
+-- Fails with EVICTED if the worker isn't a member.
+local worker, most, plain = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[10])
+local FIRST = 11
+local others = (#ARGV - FIRST + 1 - 2 * plain) / 6
+local process, working, channel, crashes = ARGV[1], ARGV[2] .. worker, ARGV[5], KEYS[16]
+local odd, dropped = {}, 0
+
+if not redis.call('ZSCORE', KEYS[10], worker) then
+  return redis.error_reply('EVICTED the worker is not a member of the queue')
+end
+
+-- Reads the tokens of all ends; a negative one must stop.
+local args, ids, rest = ARGV, {}, FIRST + 2 * plain
+for i = 1, plain do
+  ids[i] = args[FIRST + 2 * i - 2]
+end
+for i = 1, others do
+  ids[plain + i] = args[rest + 6 * i - 6]
+end
+local held = #ids > 0 and redis.call('ZMSCORE', working, unpack(ids)) or {}
+
+local function odd_end(i, word)
+  odd[#odd + 1], odd[#odd + 2] = i, word
+end
+
+-- Events, until one reaches nobody. What is large has only its size.
+local LARGE = 65536
+local publishing = true
+local function announce(payload, result)
+  if not publishing then
+    return
+  end
+  local event = { workerId = worker }
+  for field, value in pairs({ task = payload, result = result ~= '' and result or nil }) do
+    if #value > LARGE then
+      event[field .. 'Size'] = #value
+    else
+      event[field] = value
+    end
+  end
+  local reached = redis.pcall('PUBLISH', channel .. 'done', cjson.encode(event))
+  publishing = type(reached) == 'number' and reached > 0
+end
+
+-- Plain ends change only the attempt and the count of crashes.
+local count = redis.pcall('HLEN', crashes)
+local counting = type(count) == 'number' and count > 0 -- then each payload is looked up
+local lists, over, n = {}, {}, 0
+for i = 1, plain do
+  local id, token = ids[i], args[FIRST + 2 * i - 1]
+  if held[i] ~= token and held[i] ~= '-' .. token then
+    odd_end(i, 'gone')
+  else
+    local list = process .. id
+    n = n + 1
+    lists[n], over[n] = list, id
+    if publishing or counting then
+      local payload = redis.pcall('LINDEX', list, 0)
+      if type(payload) == 'string' then
+        announce(payload, '')
+        if counting then
+          redis.call('HDEL', crashes, redis.sha1hex(payload)) -- no handler gets one that is too large for a digest
+        end
+      end
+    end
+  end
+end
+
+local function delete_lists()
+  if #lists > 0 then
+    redis.call('DEL', unpack(lists))
+    redis.call('ZREM', working, unpack(over))
+  end
+end
+if others == 0 then
+  delete_lists()
+  return { odd, 0 }
+end
+
+-- Uses lib_keys, lib_queue, lib_record, lib_merge, lib_recur, lib_end.
+
+-- What can be changed is known before the first write.
+local NAMED = { 'tasks', 'ready', 'schedule', 'aside', 'next', 'runs', 'copies', 'crashes', 'recurring', 'recurrence' }
+local sound = not read_state() and pcall(check_types, unpack(NAMED))
+
+-- The failed queue. In a failed queue, tasks that fail are set aside.
+local in_failed = ARGV[8] == ''
+local function failed(kind)
+  return in_failed and q[kind] or ARGV[8] .. ':' .. kind .. ':' .. ARGV[9]
+end
+local can_fail -- whether its keys have the right types
+local function may_fail()
+  if can_fail == nil then
+    can_fail = in_failed or pcall(function()
+      for _, kind in ipairs({ 'tasks', 'runs', 'ready', 'aside', 'copies' }) do
+        redis.call(SIZE[kind] or 'ZCARD', failed(kind))
+      end
+      local place = tonumber(redis.call('HGET', failed('state'), 'place') or 0)
+      assert(place and place % 1 == 0)
+    end)
+  end
+  return can_fail
+end
+
+first_write()
+
+-- Adds a task to the failed queue: a raw one under its name, another one under its name and a number.
+local function fail(id, name, text, run, kind, reason)
+  if in_failed then
+    redis.call('ZADD', q.aside, next_place(), name)
+    run.attempt, run.error = '', reason
+    write_run(name, run)
+    return
+  end
+  local record, back = read_record(text), ''
+  local place = redis.call('HINCRBY', failed('state'), 'place', 1) -- all numbers in the failed queue are its own
+  local new = 'r:' .. (digest_in(name) or '') .. ':' .. place
+  if not is_raw(name) then
+    back = record.occurrence > 0 and name .. '@' .. record.occurrence or name
+    new = name .. '#' .. place
+  end
+  local numbers = table.concat({ kind, now, worker, id, run.retries, run.crashes, #back, #reason }, ':')
+  record.occurrence, record.metadata = 0, numbers .. ':' .. back .. reason .. record.metadata
+  redis.call('HSET', failed('tasks'), new, write_record(record))
+  redis.call('ZADD', failed('ready'), place, new)
+  if is_raw(new) then
+    redis.call('ZADD', failed('copies'), 0, new)
+  end
+end
+
+-- Ends one attempt of a named task.
+local function end_named(id, token, name, verb, delay, text)
+  if verb == 'drop' then
+    drop_named(name, text)
+  elseif verb == 'done' then
+    if publishing then
+      announce(read_record(redis.call('HGET', q.tasks, name) or '').payload, text)
+    end
+    store_result(name, delay, 'finished', '', text)
+    ended(name, 'finished')
+  elseif verb == 'fail' then
+    local run, record = read_run(redis.call('HGET', q.runs, name)), redis.call('HGET', q.tasks, name) or ''
+    local kind, reason = string.match(text, '^(%a+):(.*)$')
+    if is_raw(name) then
+      run.crashes = tonumber(redis.call('HGET', q.crashes, digest_in(name) or '')) or 0
+      redis.call('HDEL', q.crashes, digest_in(name) or '')
+    end
+    fail(id, name, record, run, kind or 'failed', reason or text)
+    if not in_failed then
+      store_result(name, read_record(record).result, kind == 'expired' and kind or 'failed', reason or text, '')
+      ended(name, kind == 'crashed' and kind or 'failed')
+    end
+  else
+    local run = read_run(redis.call('HGET', q.runs, name))
+    if verb == 'retry' then
+      run.retries, run.error = run.retries + 1, text
+    end
+    comes_back(name, run, verb == 'stop' and 0 or now + delay, token - FRONT)
+  end
+end
+
+-- Ends one attempt of a raw task other than plainly. If it will wait outside the list, it gets a name first. Returns
+-- false if a key has the wrong type.
+local function end_raw(id, token, digest, verb, delay, text)
+  local list = q.process .. id
+  if verb == 'stop' then
+    local moved = redis.pcall('LMOVE', list, q.queues, 'LEFT', 'RIGHT')
+    if type(moved) == 'string' then
+      redis.call('HINCRBY', q.state, 'taken', -1)
+      startable = startable + 1
+    end
+    return type(moved) ~= 'table'
+  end
+  local payload = redis.pcall('LINDEX', list, 0)
+  if type(payload) ~= 'string' then
+    return not payload -- then Redis has lost it
+  end
+  if verb == 'done' or verb == 'drop' then
+    redis.call('HDEL', q.crashes, digest)
+    if verb == 'done' then
+      announce(payload, text)
+    end
+    return true
+  end
+  local name = 'r:' .. digest .. ':' .. next_place()
+  redis.call('HSET', q.tasks, name, raw_record(payload))
+  redis.call('ZADD', q.copies, 0, name)
+  end_named(id, token, name, verb, delay, text)
+  return true
+end
+
+-- From the last to the first, so that raw tasks that are stopped in the order of their starts come back in that order.
+local failing = false
+for i = others, 1, -1 do
+  local number, at = plain + i, rest + 6 * i - 6
+  local id, token, identity, verb = ids[number], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
+  local delay, text = tonumber(ARGV[at + 4]) or 0, ARGV[at + 5]
+  local score = tonumber(held[number])
+  local named = string.sub(id, -1) == 'n' -- the id says what it is, not the identity
+  local digest = named and digest_in(identity) or not named and string.sub(identity, 3)
+  local valid = score and math.abs(score) == token
+  local canceled = valid and verb ~= 'done' and verb ~= 'drop' and is_canceled(score, digest)
+  if canceled then
+    verb, text = 'drop', 'canceled'
+  end
+  if not valid then
+    odd_end(number, 'gone')
+  elseif not sound or verb == 'fail' and not may_fail() then
+    odd_end(number, 'refused')
+  elseif not named and not end_raw(id, token, digest, verb, delay, text) then
+    odd_end(number, 'refused')
+  else
+    if named then
+      end_named(id, token, identity, verb, delay, text)
+    end
+    if canceled then
+      odd_end(number, 'canceled')
+    end
+    lists[#lists + 1], over[#over + 1] = q.process .. id, id -- they go at the end of the call
+    failing = failing or verb == 'fail'
+  end
+end
+
+delete_ended()
+delete_lists()
+
+-- Keeps the failed queue within its limit: the oldest go.
+local function trim(sets)
+  local excess = -most
+  for _, set in ipairs(sets) do
+    excess = excess + redis.call('ZCARD', set)
+  end
+  excess = math.min(excess, 100)
+  local oldest = {}
+  for _, set in ipairs(sets) do
+    local page = excess > 0 and redis.call('ZRANGE', set, 0, excess - 1, 'WITHSCORES') or {}
+    for i = 1, #page, 2 do
+      oldest[#oldest + 1] = { name = page[i], place = tonumber(page[i + 1]), set = set }
+    end
+  end
+  table.sort(oldest, function(a, b) return a.place < b.place end)
+  for i = 1, excess do
+    redis.call('ZREM', oldest[i].set, oldest[i].name)
+    redis.call('HDEL', failed('tasks'), oldest[i].name)
+    redis.call('HDEL', failed('runs'), oldest[i].name)
+    redis.call('ZREM', failed('copies'), oldest[i].name)
+    dropped = dropped + 1
+  end
+end
+if failing and most > 0 then
+  if in_failed then
+    trim({ q.aside })
+  elseif redis.pcall('ZCOUNT', failed('workers'), now, '+inf') == 0 then -- nobody serves it
+    trim({ failed('ready'), failed('aside') })
+  end
+end
+
+tell()
+if failing and not in_failed then
+  wake(failed('idle'), ARGV[8] .. '_' .. ARGV[9] .. '_', 1)
+end
+return { odd, dropped }

@@ -1,0 +1,328 @@
+package store
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/internal/redisconn"
+	"github.com/worqr/worqr/internal/redistest"
+)
+
+// during is a Runner that does something before its nth call.
+type during struct {
+	Runner
+	nth int
+	do  func()
+}
+
+func (d *during) note() {
+	if d.nth--; d.nth == 0 {
+		d.do()
+	}
+}
+
+func (d *during) One(ctx context.Context, c redisconn.Call) (any, error) {
+	d.note()
+	return d.Runner.One(ctx, c)
+}
+
+func (d *during) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
+	d.note()
+	return d.Runner.Do(ctx, calls...)
+}
+
+// atEachCall tests what happens when something changes before each of the first calls.
+func atEachCall(t *testing.T, calls int, test func(b *bench, call int)) {
+	for i := range calls {
+		t.Run(fmt.Sprint("call ", i+1), func(t *testing.T) { test(newBench(t), i+1) })
+	}
+}
+
+func numbers(n int) []string {
+	all := make([]string, n)
+	for i := range all {
+		all[i] = fmt.Sprintf("%07d", i)
+	}
+	return all
+}
+
+// Tasks start while they are listed, others are added, and some come back. Those that wait all the time come
+// in order, and once.
+func TestTasksWhileTheyChange(t *testing.T) {
+	const n = 3 * perPage
+	atEachCall(t, 18, func(b *bench, call int) {
+		b.enqueue(numbers(n)...)
+		first := b.start("w", 40)
+		r := &during{b.line, call, func() {
+			b.start("w", 300)
+			b.finish("w", End{Verb: Stop}, first...)
+			b.enqueue("new", "new")
+		}}
+		var got []string
+		for payload := range redistest.Each(b, Tasks(b.Context(), r, b.q)) {
+			got = append(got, string(payload))
+		}
+		got = slices.DeleteFunc(got, func(p string) bool { return p < "0000340" || p == "new" })
+		if want := numbers(n)[340:]; !slices.Equal(got, want) {
+			b.Errorf("%d instead of %d tasks: %s", len(got), len(want), got)
+		}
+	})
+}
+
+// Listings read pages of bounded size, and only as far as the caller wants.
+func TestListsInPages(t *testing.T) {
+	b := newBench(t)
+	b.enqueue("first")
+	b.enqueue(slices.Repeat([]string{strings.Repeat("x", listBytes/2)}, 3)...)
+	b.enqueue("last")
+	b.add(task("a", strings.Repeat("x", listBytes/2)))
+	b.add(task("b", strings.Repeat("x", listBytes/2)))
+	b.add(task("c", "x"))
+	largest := 0
+	r := &measured{b.line, &largest}
+	for range Tasks(t.Context(), r, b.q) {
+	}
+	for range Named(t.Context(), r, b.q) {
+	}
+	b.is.True(largest < listBytes*3/2)
+	for payload := range redistest.Each(t, Tasks(t.Context(), b.line, b.q)) {
+		b.is.Equal(string(payload), "first")
+		break
+	}
+	for n := range redistest.Each(t, Named(t.Context(), b.line, b.q)) {
+		b.is.Equal(n.Name, "k:a")
+		break
+	}
+}
+
+// measured is a Runner that records the size of its largest replies.
+type measured struct {
+	Runner
+	largest *int
+}
+
+func (m *measured) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
+	replies := m.Runner.Do(ctx, calls...)
+	size := 0
+	for _, reply := range replies {
+		all, _ := redis.ByteSlices(reply.Value, reply.Err)
+		for _, one := range all {
+			size += len(one)
+		}
+	}
+	*m.largest = max(*m.largest, size)
+	return replies
+}
+
+func named4(n NamedTask) string {
+	return fmt.Sprintf("%s:%s=%s/%d/%d/%d/%s", n.State, n.Name, n.Record.Payload, n.At, n.Retries, n.Crashes, n.Error)
+}
+
+// Named tasks come in the order of their starts, then those that are scheduled, risky, and behind others.
+func TestNamed(t *testing.T) {
+	b := newBench(t)
+	later := task("later", "l")
+	later.At, later.Record.Metadata.Headers = 4e12, map[string]string{"h": "v"}
+	b.add(task("runs", "r"))
+	running := b.start("w", 1)
+	b.add(later, task("b", "B"), task("a", "A"))
+	behind := task("runs", "new")
+	behind.At = 3e12
+	b.add(behind)
+	b.do("HSET runs k:later :2:1:why:not k:risky :0:2:")
+	b.do("HSET tasks k:risky 0:0:0:0:0:0:x")
+	b.do("ZADD risky 7 k:risky")
+	b.do("ZADD ready -5 k:gone") // it has no record
+	b.is.Equal(all(t, Named(t.Context(), b.line, b.q), named4), "ready:k:b=B/0/0/0/ ready:k:a=A/0/0/0/ "+
+		"scheduled:k:later=l/4000000000000/2/1/why:not risky:k:risky=x/0/0/2/ behind:k:runs=new/3000000000000/0/0/")
+	for state, names := range map[State]string{Ready: "k:b k:a", Scheduled: "k:later", Risky: "k:risky", Behind: "k:runs"} {
+		b.is.Equal(all(t, Named(t.Context(), b.line, b.q, state), func(n NamedTask) string { return n.Name }), names)
+	}
+	b.finish("w", End{Verb: Stop}, running...)
+	for n := range redistest.Each(t, Named(t.Context(), b.line, b.q)) {
+		b.is.True(n.Name != "k:later" || n.Record.Metadata.Headers["h"] == "v")
+	}
+}
+
+// A task that becomes ready while others are listed comes, and comes once.
+func TestNamedWhileTheyChange(t *testing.T) {
+	atEachCall(t, 12, func(b *bench, moment int) {
+		tasks := []Task{task("ready", "r"), task("soon", "s")}
+		tasks[1].At = 4e12
+		b.add(tasks...)
+		r := &during{b.line, moment, func() {
+			b.do("ZREM schedule k:soon")
+			b.do("ZADD ready 99 k:soon")
+		}}
+		got := all(b, Named(b.Context(), r, b.q), func(n NamedTask) string { return n.Name })
+		b.is.Equal(got, "k:ready k:soon")
+	})
+}
+
+// What runs comes worker by worker, oldest first, with what Redis knows of it.
+func TestRunning(t *testing.T) {
+	b := newBench(t)
+	b.enqueue("a", "b", "c")
+	b.add(task("k", "K"))
+	b.do("HSET runs k:k :1:2:why")
+	b.start("w", 2)
+	gone := b.start("v", 2)
+	b.do("DEL process:" + gone[0].ID) // it ended
+	b.do("ZADD working:v XX -9 " + gone[1].ID)
+	b.do("ZADD leaving 0 v")
+	b.do("ZREM workers v")
+	text := func(r RunningTask) string {
+		return fmt.Sprintf("%s/%s/%s=%s/%d/%v/%d/%d/%s", r.Worker, r.Attempt, r.Name, r.Record.Payload, r.Token, r.Stops, r.Retries, r.Crashes, r.Error)
+	}
+	b.is.Equal(all(t, Running(t.Context(), b.line, b.q), text), "w/w.1.1700000000000.1n/k:k=K/1/false/1/2/why "+
+		"w/w.1.1700000000000.2/=a/2/false/0/0/ v/"+gone[1].ID+"/=c/9/true/0/0/")
+}
+
+// Attempts that are canceled while a worker's are listed, come once.
+func TestRunningWhileTheyAreCanceled(t *testing.T) {
+	atEachCall(t, 20, func(b *bench, moment int) {
+		b.enqueue(numbers(600)...)
+		for range 2 {
+			b.start("w", 512)
+		}
+		r := &during{b.line, moment, func() {
+			for _, m := range redistest.Sure(redis.Strings(b.conn.Do("ZRANGE", b.q.Working("w"), 0, -1)))(b)[100:400] {
+				token := redistest.Sure(redis.Int64(b.conn.Do("ZSCORE", b.q.Working("w"), m)))(b)
+				redistest.Do(b, b.conn, "ZADD", b.q.Working("w"), -token, m)
+			}
+		}}
+		got := all(b, Running(b.Context(), r, b.q), func(r RunningTask) string { return string(r.Record.Payload) })
+		if want := strings.Join(numbers(600), " "); got != want {
+			b.Fatalf("at call %d: %s", moment, got)
+		}
+	})
+}
+
+// Peek returns what a start would.
+func TestPeek(t *testing.T) {
+	b := newBench(t)
+	peek := func() string {
+		payload, err := Peek(t.Context(), b.line, b.q)
+		if errors.Is(err, ErrEmpty) {
+			return "none"
+		}
+		b.is.NoErr(err)
+		return string(payload)
+	}
+	b.is.Equal(peek(), "none")
+	future := task("f", "future")
+	future.At = 4e12
+	b.add(future)
+	b.is.Equal(peek(), "none")
+	b.enqueue("l1", "l2", "l3")
+	b.add(task("a", "A"), task("b", "B"), task("c", "C"), task("d", "D"))
+	for range 7 {
+		next := peek()
+		b.is.Equal(string(b.start("w", 1)[0].Record.Payload), next)
+	}
+	b.is.Equal(peek(), "none")
+	b.do("ZADD schedule 5 k:f")
+	b.is.Equal(peek(), "future")
+	b.do("DEL schedule")
+	b.do("ZADD risky 5 k:f")
+	b.is.Equal(peek(), "future")
+	b.enqueue("l")
+	b.do("ZADD ready -5 k:f")
+	b.is.Equal(peek(), "future") // it was returned
+}
+
+// What other programs have written is listed as far as it can be read; keys of the wrong type are an error.
+func TestHostileListings(t *testing.T) {
+	b := newBench(t)
+	damaged := []string{"", ":", "x", "1:2", "9:9:9:9:9:9:", "1:1:1:1:1:999:x", "0:0:0:0:0:3:h9:y", "-1:0:0:0:0:0:x", "99999999999999999999:0:0:0:0:0:x"}
+	for i, text := range damaged {
+		redistest.Do(t, b.conn, "HSET", b.key("tasks"), fmt.Sprint(i), text)
+		redistest.Do(t, b.conn, "HSET", b.key("runs"), fmt.Sprint(i), ":"+text)
+		redistest.Do(t, b.conn, "HSET", b.key("next"), fmt.Sprint(i), text)
+		redistest.Do(t, b.conn, "HSET", b.key("failed.tasks"), fmt.Sprint(i), text)
+		redistest.Do(t, b.conn, "ZADD", b.key("ready"), []string{"-inf", "inf", "1e300", "0.5", "-0.5"}[i%5], i)
+		redistest.Do(t, b.conn, "ZADD", b.key("failed.ready"), i, i)
+		redistest.Do(t, b.conn, "ZADD", b.key("working:w"), []string{"-inf", "inf", "1e300", "0.5", "-5"}[i%5], fmt.Sprint(i, "n"))
+		redistest.Do(t, b.conn, "RPUSH", b.key("process:"+fmt.Sprint(i, "n")), i)
+	}
+	redistest.Do(t, b.conn, "ZADD", b.key("schedule"), "inf", "x", "-inf", "y")
+	redistest.Do(t, b.conn, "ZADD", b.key("workers"), "inf", "w")
+	redistest.Do(t, b.conn, "HSET", b.key("state"), "token", "x", "taken", "y", "paused", "z")
+	ctx := t.Context()
+	b.is.Equal(all(t, Named(ctx, b.line, b.q), func(n NamedTask) string { return n.Name }) != "", true)
+	b.is.Equal(len(strings.Fields(all(t, FailedTasks(ctx, b.line, b.q), func(f FailedTask) string { return f.Name }))), len(damaged))
+	all(t, Running(ctx, b.line, b.q), func(r RunningTask) string { return r.Name })
+	c, err := Count(ctx, b.line, b.q)
+	b.is.NoErr(err)
+	b.is.Equal(fmt.Sprint(c.Paused, " ", c.PausedBy, " ", c.PausedSince, c.Tokens, c.Silent), "true z 0 0 false")
+	_, err = Peek(ctx, b.line, b.q)
+	b.is.NoErr(err)
+
+	b.do("DEL state")
+	for _, kind := range []string{"tasks", "ready", "schedule", "risky", "next", "runs", "queues"} {
+		redistest.Do(t, b.conn, "DEL", b.key(kind))
+		redistest.Do(t, b.conn, "SET", b.key(kind), "x")
+		b.enqueueUnless(kind == "queues")
+		var failed error
+		for _, err := range Named(ctx, b.line, b.q) {
+			failed = errors.Join(failed, err)
+		}
+		for _, err := range Tasks(ctx, b.line, b.q) {
+			failed = errors.Join(failed, err)
+		}
+		_, err := Len(ctx, b.line, b.q)
+		if !IsWrongType(errors.Join(failed, err)) {
+			t.Errorf("%s: %v", kind, failed)
+		}
+		redistest.Do(t, b.conn, "DEL", b.key(kind))
+		b.add(task("a", "a"))
+	}
+}
+
+// enqueueUnless keeps something on the list.
+func (b *bench) enqueueUnless(not bool) {
+	if !not {
+		b.enqueue("a")
+	}
+}
+
+// A million tasks on the list, and 100,000 named ones that are due at the same time, are all listed.
+func TestListsManyTasks(t *testing.T) {
+	b := newBench(t)
+	for some := range slices.Chunk(numbers(1_000_000), MaxPayloads) {
+		b.enqueue(some...)
+	}
+	for some := range slices.Chunk(numbers(100_000), MaxTasks) {
+		tasks := make([]Task, len(some))
+		for i, key := range some {
+			tasks[i] = task(key, "x")
+			tasks[i].At = 4e12
+		}
+		b.add(tasks...)
+	}
+	next := 0
+	for payload := range redistest.Each(t, Tasks(t.Context(), b.line, b.q)) {
+		if string(payload) != fmt.Sprintf("%07d", next) {
+			t.Fatalf("%s after %d", payload, next)
+		}
+		next++
+	}
+	b.is.Equal(next, 1_000_000)
+	next = 0
+	for n := range redistest.Each(t, Named(t.Context(), b.line, b.q)) {
+		if KeyOf(n.Name) != fmt.Sprintf("%07d", next) {
+			t.Fatalf("%s after %d", n.Name, next)
+		}
+		next++
+	}
+	b.is.Equal(next, 100_000)
+	c, err := Count(t.Context(), b.line, b.q)
+	b.is.NoErr(err)
+	b.is.Equal(fmt.Sprint(c.Listed, c.Scheduled), "1000000 100000")
+}

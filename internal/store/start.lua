@@ -1,0 +1,359 @@
+-- start: take tasks.
+--
+-- ARGV[6]  worker       id
+-- ARGV[7]  round        rises by one
+-- ARGV[8]  stamp        ms in the ids of this round, chosen by the worker
+-- ARGV[9]  lease        ms until it expires; 0: never
+-- ARGV[10] wanted       how many tasks at most
+-- ARGV[11] ahead        how many of them, the last ones, are prefetched
+-- ARGV[12] idle         1: the worker waits to be woken if too few start
+-- ARGV[13] solo         1: it may start one risky task
+-- ARGV[14] max crashes  a task that has crashed once less is risky; 0: never
+-- Uses lib_keys, lib_wake, lib_lease.
+--
+-- Returns {first, started, last, before, more, due, now}, as docs/protocol.md says.
+-- Fails with EVICTED if the worker isn't a member.
+local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[9])
+local wanted, ahead, solo, limit = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[13] == '1', tonumber(ARGV[14])
+local AT_ONCE, PARKED, DUE, LATER = 512, 500, 500, 1000
+local working, prefix = q.working .. worker, worker .. '.' .. ARGV[7] .. '.'
+local stamped, format = prefix .. ARGV[8] .. '.', string.format -- Redis and Lua format numbers slowly
+
+-- A member is who has a round.
+local before = tonumber(redis.call('HGET', q.rounds, worker))
+if not before then
+  return redis.error_reply('EVICTED the worker is not a member of the queue')
+end
+local broken = read_state('token', 'place', 'taken', 'claimed')
+if broken then
+  return broken
+end
+
+local token, taken = state.token, state.taken
+local started, scores, bytes = {}, {}, 0
+local parked, took_risky = 0, false -- parked: how many were moved to risky, or skipped
+local most = math.min(wanted, AT_ONCE)
+local idlers = 0 -- how many other workers are idle
+
+-- Starts tasks of the list, if nothing else waits and none can be risky.
+local listed = true -- whether something may be left on the list
+local function start_list()
+  local pop, queues, process, n = redis.pcall, q.queues, q.process, 0
+  while listed and n < most and bytes < MIB do
+    local id = stamped .. format('%d', n + 1)
+    local payload = pop('RPOPLPUSH', queues, process .. id)
+    listed = type(payload) == 'string'
+    if listed then
+      n, bytes = n + 1, bytes + #payload
+      started[n] = #payload > MIB and 0 or payload
+      scores[2 * n - 1], scores[2 * n] = format('%d', token + n), id
+    end
+  end
+  token, taken = token + n, taken + n
+end
+
+-- One command says for most queues that there's nothing but the list. The rest is for the others, and for repeats.
+local more_than_list = redis.call('EXISTS', q.ready, q.schedule, q.risky, q.leaving, q.crashes) > 0
+local returning, start_all, repeated = false, nil, nil
+if more_than_list or round <= before then
+-- Uses lib_queue, lib_record, lib_recur.
+  check_types('tasks', 'ready', 'schedule', 'risky', 'runs', 'copies', 'crashes', 'recurring', 'recurrence')
+  returning = redis.call('EXISTS', q.leaving) == 1
+  local counting = size.crashes > 0
+
+  local handled = {} -- names of ready; they are removed at the end
+  local function room()
+    return #started < most and bytes < MIB and parked < PARKED and #handled < AT_ONCE + PARKED
+  end
+
+  local function begin(id, task, size)
+    token, bytes = token + 1, bytes + size
+    started[#started + 1] = task
+    scores[#scores + 1], scores[#scores + 2] = format('%d', token), id
+  end
+
+  -- What the worker gets to know of a raw task.
+  local function describe_raw(payload, crashes)
+    if #payload > MIB then
+      payload = 0
+    end
+    return crashes > 0 and { payload, crashes } or payload
+  end
+
+  local function crashes_of(digest)
+    return counting and tonumber(redis.call('HGET', q.crashes, digest)) or 0
+  end
+
+  local function describe_named(name, record, run)
+    return { name, #record > MIB and 0 or record, run.retries, run.crashes, run.error }
+  end
+
+  -- Returns what the round started and still runs. It may have claimed a time, too, which its worker hasn't learned.
+  function repeated()
+    redis.call('HDEL', q.state, 'claimed')
+    local first, last = 0, 0
+    local held = redis.call('ZRANGE', working, 0, -1, 'WITHSCORES')
+    for i = 1, #held, 2 do
+      local id = held[i]
+      if string.sub(id, 1, #prefix) == prefix then
+        local n, named = string.match(id, '%.(%d+)(n?)$')
+        n = tonumber(n)
+        first, last = math.abs(tonumber(held[i + 1])) - n + 1, math.max(last, n)
+        local text = redis.call('LINDEX', q.process .. id, 0)
+        if text and named == '' then
+          started[n] = describe_raw(text, crashes_of(digest_of(text)))
+        elseif text then
+          local run = read_run(redis.call('HGET', q.runs, text))
+          if is_raw(text) then
+            run.crashes = crashes_of(digest_in(text))
+          end
+          started[n] = describe_named(text, redis.call('HGET', q.tasks, text) or '', run)
+        end
+      end
+    end
+    for n = 1, last do
+      started[n] = started[n] or false
+    end
+    return first
+  end
+
+  local function is_risky(crashes)
+    return limit > 0 and crashes >= 1 and crashes >= limit - 1
+  end
+
+  -- Moves names whose time has come to the end of ready. An occurrence that hasn't started yet and that
+  -- nobody asserts is deleted; recur plans it again.
+  local function move_due()
+    local names = redis.call('ZRANGEBYSCORE', q.schedule, '-inf', now, 'LIMIT', 0, DUE)
+    if #names == 0 then
+      return
+    end
+    local asserted, moved = redis.call('ZMSCORE', q.recurring, unpack(names)), {}
+    local place = redis.call('HINCRBY', q.state, 'place', #names) - #names
+    for i, name in ipairs(names) do
+      local unasserted = asserted[i] and tonumber(asserted[i]) < now
+      if unasserted then
+        local occurrence = read_record(redis.call('HGET', q.tasks, name) or '').occurrence
+        unasserted = occurrence > (tonumber(redis.call('HGET', q.recurrence, 'passed:' .. name)) or 0)
+      end
+      if unasserted then
+        redis.call('HDEL', q.tasks, name)
+        redis.call('HDEL', q.runs, name)
+      else
+        moved[#moved + 1], moved[#moved + 2] = place + i, name
+      end
+    end
+    redis.call('ZREM', q.schedule, unpack(names))
+    if #moved > 0 then
+      redis.call('ZADD', q.ready, unpack(moved))
+    end
+  end
+
+  -- Skips an occurrence that is too late and hasn't started before; the next one is planned. Returns whether it's skipped.
+  local function skip(name, occurrence)
+    if occurrence <= passed_of(name) then
+      return false
+    end
+    local late = string.match(redis.call('HGET', q.recurrence, name) or '', '^[%d ]*|%d+:%d+:(%d+):')
+    if not late or late == '0' or now - occurrence <= tonumber(late) then
+      return false
+    end
+    note_passed(name, occurrence, 'skipped')
+    redis.call('HDEL', q.tasks, name)
+    redis.call('HDEL', q.runs, name)
+    plan_occurrence(name)
+    return true
+  end
+
+  -- Starts a named task, or skips it, or moves it to risky if this round may start no risky one anymore. The caller
+  -- removes it from where it was found.
+  local function start_named(name, place, from_risky)
+    local record, run_text = redis.call('HGET', q.tasks, name), redis.call('HGET', q.runs, name)
+    local run = read_run(run_text)
+    if not record or run.attempt ~= '' or name == '' then
+      return -- another program's mistake
+    end
+    local occurrence = size.recurring > 0 and read_record(record).occurrence or 0
+    if occurrence > 0 and skip(name, occurrence) then
+      parked = parked + 1
+      return
+    end
+    local shown = run.crashes
+    if is_raw(name) then
+      shown = crashes_of(digest_in(name))
+    end
+    if is_risky(shown) and not from_risky then
+      if not solo then
+        redis.call('ZADD', q.risky, place, name)
+        parked = parked + 1
+        return
+      end
+      solo = false
+    end
+    local id = stamped .. #started + 1 .. 'n'
+    run.attempt = id
+    if type(redis.pcall('LPUSH', q.process .. id, name)) ~= 'number' then
+      redis.call('ZADD', q.schedule, now + LATER, name) -- another program's key
+      return
+    end
+    write_run(name, run)
+    if occurrence > 0 then
+      note_passed(name, occurrence)
+    end
+    run.crashes = shown
+    begin(id, describe_named(name, record, run), math.min(#record, MIB))
+  end
+
+  -- Starts the task at the front of the list, or moves it to risky.
+  local function start_raw()
+    local id = stamped .. #started + 1
+    local payload = redis.pcall('RPOPLPUSH', q.queues, q.process .. id)
+    listed = type(payload) == 'string'
+    if not listed then
+      return
+    end
+    taken = taken + 1
+    local digest = counting and digest_of(payload)
+    local crashes = counting and crashes_of(digest) or 0
+    if is_risky(crashes) and not solo then
+      local place = next_place()
+      local name = 'r:' .. digest .. ':' .. place
+      redis.call('HSET', q.tasks, name, raw_record(payload))
+      redis.call('ZADD', q.copies, 0, name)
+      redis.call('ZADD', q.risky, place, name)
+      redis.call('DEL', q.process .. id)
+      parked = parked + 1
+      return
+    elseif is_risky(crashes) then
+      solo = false
+    end
+    begin(id, describe_raw(payload, crashes), math.min(#payload, MIB))
+  end
+
+  -- The names of ready, in pages.
+  local page, at = {}, 1
+  local function next_ready()
+    if at > #page then
+      local last = #handled + math.max(math.min(most, 100), 1) - 1 -- also if none is wanted: -1 would be all of them
+      page = redis.call('ZRANGE', q.ready, #handled, last, 'WITHSCORES')
+      at = 1
+    end
+    local name, place = page[at], tonumber(page[at + 1])
+    return name, place
+  end
+  local function start_ready()
+    local name, place = next_ready()
+    if not name then
+      return false
+    end
+    at = at + 2
+    handled[#handled + 1] = name
+    start_named(name, place, false)
+    return true
+  end
+
+  function start_all()
+    move_due()
+    local risky = redis.call('ZRANGE', q.risky, 0, 0, 'WITHSCORES')
+    local named, returned = redis.call('ZCARD', q.ready) > 0, false
+    if named then
+      local _, place = next_ready()
+      returned = place < 0
+    end
+    if ahead > 0 and (risky[1] or returned or counting) then
+      most = math.min(most, wanted - ahead)
+    end
+    if solo and risky[1] and room() then
+      redis.call('ZREM', q.risky, risky[1])
+      start_named(risky[1], tonumber(risky[2]), true)
+      solo, took_risky = false, true
+    end
+    while returned and room() do
+      local _, place = next_ready()
+      returned = place and place < 0 and start_ready()
+    end
+    local turn = token % 2 == 0
+    while (named or listed) and room() do
+      if turn then
+        named = named and start_ready()
+      elseif listed then
+        start_raw()
+      end
+      turn = not turn
+    end
+    if #handled > 0 then
+      redis.call('ZREM', q.ready, unpack(handled))
+    end
+  end
+end
+
+redis.call('ZREM', working, '') -- as first_write, and fails if its type is wrong
+redis.call('ZREM', q.suspects, worker)
+redis.call('ZADD', q.workers, format('%d', deadline_after(lease)), worker)
+if round <= before then
+  return { repeated(), started, token, before, 0, -1, now }
+end
+redis.pcall('ZREM', q.idle, worker)
+redis.call('HSET', q.rounds, worker, ARGV[7])
+
+local starts = not state.paused and not returning
+if starts then
+  idlers = redis.pcall('ZCARD', q.idle)
+  idlers = type(idlers) == 'number' and idlers or 0
+  if ahead > 0 and idlers > 0 then
+    most = math.min(most, wanted - ahead)
+  end
+  if more_than_list then
+    start_all()
+  else
+    start_list()
+  end
+end
+if taken > state.taken then
+  redis.call('HSET', q.state, 'token', format('%d', token), 'taken', format('%d', taken))
+elseif token > state.token then
+  redis.call('HSET', q.state, 'token', format('%d', token))
+end
+-- Redis stores a small sorted set as a list, which it scans for each look-up. A long member makes it a skip list until the
+-- set is empty.
+if #started >= 24 then
+  local long = string.rep('-', 65)
+  redis.call('ZADD', working, 0, long, unpack(scores))
+  redis.call('ZREM', working, long)
+elseif #started > 0 then
+  redis.call('ZADD', working, unpack(scores))
+end
+
+-- What's left, who waits for it, and who claims the next time. Risky tasks count for others only if this
+-- call has moved one there or taken one: otherwise workers that may not start them would wake each other.
+local more, due = 0, -1
+if state.paused then
+  more = -1
+elseif returning then
+  more = -2
+else
+  local n = listed and redis.pcall('LLEN', q.queues)
+  more = (type(n) == 'number' and n or 0) + (more_than_list and redis.call('ZCARD', q.ready) or 0)
+end
+local idle = ARGV[12] == '1' and #started < wanted - ahead and more <= 0
+if idle then
+  redis.pcall('ZADD', q.idle, format('%d', now), worker)
+end
+if starts then
+  local risky = (parked > 0 or took_risky) and redis.call('EXISTS', q.risky) == 1
+  if idlers > 0 and (more > 0 or risky) then
+    wake(q.idle, q.channel, 1)
+  end
+  local soonest = more_than_list and redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2]
+  -- Another program may have planned any time: what is claimed is whole, and can be told in µs.
+  soonest = soonest and math.max(math.min(math.ceil(tonumber(soonest)), now + 4e12), 0)
+  if soonest and not (state.claimed > now and state.claimed <= soonest) then
+    if idle then
+      redis.call('HSET', q.state, 'claimed', soonest)
+      due = math.max(soonest - now, 0) * 1000
+    elseif idlers > 0 then
+      wake(q.idle, q.channel, 1)
+    end
+  end
+end
+return { state.token + 1, started, token, before, more, due, now }
