@@ -10,7 +10,7 @@ import (
 
 // docs/protocol.md has the same invariants, in the same order.
 func TestProtocolHasThem(t *testing.T) {
-	text, err := os.ReadFile("../../../docs/protocol.md")
+	text, err := os.ReadFile("../../docs/protocol.md")
 	if err != nil {
 		t.Fatal(err)
 	}

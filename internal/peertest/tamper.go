@@ -43,20 +43,13 @@ func Hold(t testing.TB, until <-chan struct{}) {
 type tampered struct {
 	*Through
 	of   *Tamper
-	mu   sync.Mutex
+	mu   sync.Mutex // one may send while another receives, which flushes
 	late []request
 }
 
 // tamper wraps a connection.
 func (p *Tamper) tamper(c *Through) redis.Conn {
 	t := &tampered{Through: c, of: p}
-	c.OnSend = func(command string, args []any) {
-		if command == "EVALSHA" || command == "EVAL" {
-			t.mu.Lock()
-			defer t.mu.Unlock()
-			t.late = append(t.late, request{command, args})
-		}
-	}
 	c.OnReply = func(command string, args []any, reply any, err error) (any, error) {
 		verb := request{command, args}.verb()
 		if verb != "" && p.After != nil && (err == nil || !strings.HasPrefix(err.Error(), "NOSCRIPT")) {
@@ -88,6 +81,15 @@ func (r request) verb() string {
 	return ""
 }
 
+func (c *tampered) Send(command string, args ...any) error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if command == "EVALSHA" || command == "EVAL" {
+		c.late = append(c.late, request{command, args})
+	}
+	return c.Through.Send(command, args...)
+}
+
 func (c *tampered) Flush() error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -114,7 +116,10 @@ func (c *tampered) ReceiveWithTimeout(d time.Duration) (any, error) {
 		}
 	}
 	if len(late) > 0 {
-		if err := c.Through.Flush(); err != nil {
+		c.mu.Lock()
+		err := c.Through.Flush()
+		c.mu.Unlock()
+		if err != nil {
 			_ = c.Close()
 			return nil, err
 		}
