@@ -26,6 +26,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 
@@ -186,15 +187,30 @@ func (s *Queue) each(f func(i int, q *worqr.Queue) error) error {
 	return errors.Join(errs...)
 }
 
-// sum calls f for all queues, and adds up what it returns.
-func (s *Queue) sum(f func(q *worqr.Queue) (int, error)) (int, error) {
+// sum calls f for all queues, with their index, and adds up what it returns.
+func (s *Queue) sum(f func(i int, q *worqr.Queue) (int, error)) (int, error) {
 	var total atomic.Int64
-	err := s.each(func(_ int, q *worqr.Queue) error {
-		n, err := f(q)
+	err := s.each(func(i int, q *worqr.Queue) error {
+		n, err := f(i, q)
 		total.Add(int64(n))
 		return err
 	})
 	return int(total.Load()), err
+}
+
+// sumOf calls f for the queues that have some of these ids of failed tasks, and adds up what it returns.
+func (s *Queue) sumOf(ids []string, f func(q *worqr.Queue, its []string) (int, error)) (int, error) {
+	on := map[string][]string{} // by the queue's number
+	for _, id := range ids {
+		number, its, _ := strings.Cut(id, ":")
+		on[number] = append(on[number], its)
+	}
+	return s.sum(func(i int, q *worqr.Queue) (int, error) {
+		if its := on[fmt.Sprint(i+1)]; len(its) > 0 {
+			return f(q, its)
+		}
+		return 0, nil
+	})
 }
 
 // Stats adds up the counts of the queues. Workers, IdleWorkers and Oldest are the highest of any
@@ -268,11 +284,15 @@ func (c *CancelReport) Wait(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// Failed yields the failed tasks of each queue, newest first, one queue after the other.
+// Failed yields the failed tasks of each queue, newest first, one queue after the other. Their ids have the number
+// of the queue and a colon in front, since several queues may use the same id.
 func (s *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error] {
 	return func(yield func(inspect.FailedTask, error) bool) {
-		for _, q := range s.queues {
+		for i, q := range s.queues {
 			for t, err := range q.Failed(ctx) {
+				if err == nil {
+					t.ID = fmt.Sprintf("%d:%s", i+1, t.ID)
+				}
 				if !yield(t, err) {
 					return
 				}
@@ -281,22 +301,22 @@ func (s *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error]
 	}
 }
 
-// RequeueFailed requeues the failed tasks with these ids, each on its queue, and returns how many.
+// RequeueFailed requeues the failed tasks with these ids, as Failed yields them, each on its queue, and returns how many.
 func (s *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
-	return s.sum(func(q *worqr.Queue) (int, error) { return q.RequeueFailed(ctx, ids...) })
+	return s.sumOf(ids, func(q *worqr.Queue, its []string) (int, error) { return q.RequeueFailed(ctx, its...) })
 }
 
 // RequeueAllFailed is RequeueFailed for all failed tasks.
 func (s *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
-	return s.sum(func(q *worqr.Queue) (int, error) { return q.RequeueAllFailed(ctx) })
+	return s.sum(func(_ int, q *worqr.Queue) (int, error) { return q.RequeueAllFailed(ctx) })
 }
 
-// DeleteFailed drops the failed tasks with these ids, and returns how many.
+// DeleteFailed drops the failed tasks with these ids, as Failed yields them, and returns how many.
 func (s *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
-	return s.sum(func(q *worqr.Queue) (int, error) { return q.DeleteFailed(ctx, ids...) })
+	return s.sumOf(ids, func(q *worqr.Queue, its []string) (int, error) { return q.DeleteFailed(ctx, its...) })
 }
 
 // DeleteAllFailed is DeleteFailed for all failed tasks.
 func (s *Queue) DeleteAllFailed(ctx context.Context) (int, error) {
-	return s.sum(func(q *worqr.Queue) (int, error) { return q.DeleteAllFailed(ctx) })
+	return s.sum(func(_ int, q *worqr.Queue) (int, error) { return q.DeleteAllFailed(ctx) })
 }
