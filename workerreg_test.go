@@ -35,7 +35,7 @@ func TestStopWorkerWaitsForNoRoster(t *testing.T) {
 		return c
 	})
 	redistest.DoAll(t, c, [][]any{
-		{"ZADD", "p:workers:{q}", 1, "dead"}, {"ZADD", "p:suspects:{q}", 1, "dead"}, {"SADD", "p:workers", "dead"}, {"HSET", "p:worker:dead", "name", "dead"},
+		{"ZADD", "p:workers:{q}", 1, "dead"}, {"ZADD", "p:suspects:{q}", 1, "dead"}, {"SADD", "p:workers", "dead"}, {"HSET", "p:worker:dead", "protocol", 2},
 	})
 	working(t, p, "q")
 	eventually(t, "the dead worker is removed, and the peer doesn't get the reply", func() bool {
