@@ -10,11 +10,11 @@ func (l *Line) Waiting() int {
 	return len(l.next.bundles)
 }
 
-// Busy reports whether some goroutine makes exchanges.
-func (l *Line) Busy() bool {
+// Exchanges reports whether an exchange is in progress: what is called now waits for the next.
+func (l *Line) Exchanges() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.busy
+	return l.now != nil
 }
 
 // Alarmed reports whether the timer of the alarm runs.
