@@ -56,6 +56,16 @@ func TestFailed(t *testing.T) {
 	b.is.Equal(redistest.Sure(Requeue(ctx, b.line, b.q, nil))(t), Requeued{})
 }
 
+// However many of a round fail, the failed queue has at most MaxFailed tasks after it.
+func TestMaxFailed(t *testing.T) {
+	b := newBench(t)
+	for range 10 {
+		b.enqueue(make([]string, 128)...)
+		b.finish("w", End{Verb: Fail, Kind: Failed}, b.start("w", 128)...)
+		b.is.True(b.do("ZCARD failed.ready").(int64) <= 1000)
+	}
+}
+
 // A task whose name another one has taken, or which a handler runs, stays failed.
 func TestRequeueTaken(t *testing.T) {
 	b := newBench(t)

@@ -242,7 +242,7 @@ local function trim(sets)
   for _, set in ipairs(sets) do
     excess = excess + redis.call('ZCARD', set)
   end
-  excess = math.min(excess, 100)
+  excess = math.min(excess, 256) -- a round has at most 128 that fail
   local oldest = {}
   for _, set in ipairs(sets) do
     local page = excess > 0 and redis.call('ZRANGE', set, 0, excess - 1, 'WITHSCORES') or {}
