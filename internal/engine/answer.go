@@ -60,11 +60,7 @@ func (s *Session) receive() {
 // handle handles the result of a round.
 func (s *Session) handle(r *round, res store.Result) {
 	o := outcomeOf(r, res)
-	trouble := o.err
-	if errors.Is(trouble, store.ErrEvicted) {
-		trouble = nil // Redis answers; the fleet says that the worker was evicted
-	}
-	s.upset.Note(s.engine.Log, "can't start or finish tasks; retrying", trouble, "queue", s.queue.id)
+	s.note(o)
 	var begun []*Attempt
 	if res.Answer != nil {
 		begun = s.begin(res.Answer)
@@ -80,6 +76,25 @@ func (s *Session) handle(r *round, res store.Result) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.handleLocked(time.Now(), r, res, o, begun)
+}
+
+// note logs the error of a round, and that rounds are answered again. Like a call, a round is repeated quietly for a
+// while if it will soon be accepted: moving a slot is routine.
+func (s *Session) note(o outcome) {
+	switch {
+	case !o.passes:
+		s.refusals = time.Time{}
+	case s.refusals.IsZero():
+		s.refusals = time.Now()
+	}
+	if o.passes && time.Since(s.refusals) < s.engine.CallTimeout {
+		return
+	}
+	trouble := o.err
+	if errors.Is(trouble, store.ErrEvicted) {
+		trouble = nil // Redis answers; the fleet says that the worker was evicted
+	}
+	s.upset.Note(s.engine.Log, "can't start or finish tasks; retrying", trouble, "queue", s.queue.id)
 }
 
 // An outcome says what follows from the result of a round. It's decided without a lock, since the error of a Pool is

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
@@ -346,4 +347,38 @@ func TestUnreadUntilTheEnd(t *testing.T) {
 	w.eventually("it's logged", func() bool { return w.said.has("can't read large tasks") > 0 })
 	s.End(ErrShutdown)
 	is.True(errors.Is(<-got, ErrShutdown))
+}
+
+// Rounds that Redis will soon accept are repeated without a word, unless that takes longer than a call may.
+func TestQuietRepeats(t *testing.T) {
+	t.Parallel()
+	redistest.OneServer(t, redistest.OwnServer)
+	const line = `level=WARN msg="worqr: can't start or finish tasks; retrying"`
+	for name, c := range map[string]struct {
+		patience time.Duration
+		said     int
+	}{"brief": {time.Hour, 0}, "lasting": {50 * time.Millisecond, 1}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			server := redistest.Start(t)
+			w := newWorld(t, server.URL())
+			w.conn, w.engine.CallTimeout = redistest.Dial(t, server.URL()), c.patience
+			w.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, plain)
+			s := w.join("w")
+			w.enqueue("a")
+			w.do("CONFIG", "SET", "min-replicas-to-write", "1")
+			s.Wake()
+			w.eventually("its rounds are refused again and again", func() bool {
+				errors := redistest.Sure(redis.String(w.conn.Do("INFO", "errorstats")))(t)
+				var n int
+				_, err := fmt.Sscanf(errors, "# Errorstats\r\nerrorstat_NOREPLICAS:count=%d", &n)
+				return err == nil && n >= 4 && w.said.has(line) >= c.said
+			})
+			w.do("CONFIG", "SET", "min-replicas-to-write", "0")
+			w.eventually("the task runs", func() bool { return w.counts.Finished.Load() == 1 })
+			is.Equal(w.said.has(line), c.said)
+			is.Equal(w.said.has("worqr: recovered"), c.said)
+		})
+	}
 }

@@ -60,6 +60,7 @@ type Session struct {
 	upset    logs.Outage   // failed rounds
 	dropped  logs.Loss
 	retry    store.Backoff // of failed rounds; used by run
+	refusals time.Time     // since when Redis refuses what it will soon accept; zero: it doesn't. Used by run
 
 	mu      *monitor // the queue's; protects the fields below
 	state            // what is held, said and in flight
