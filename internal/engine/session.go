@@ -210,6 +210,7 @@ func await[T any](ctx context.Context, s *Session, answer <-chan T) (T, error) {
 	timer.Reset(patience)
 	defer timers.Put(timer)
 	defer timer.Stop()
+	due := time.Now().Add(patience)
 	var none T
 	for {
 		select {
@@ -219,10 +220,12 @@ func await[T any](ctx context.Context, s *Session, answer <-chan T) (T, error) {
 			return none, context.Cause(ctx)
 		case <-timer.C:
 		}
-		if s.view.Silent() {
+		now := time.Now()
+		if stood := now.Sub(due) > patience/4; !stood && s.view.Silent() { // a process that stood still has heard nothing
 			return none, errSilent
 		}
 		timer.Reset(patience / 4)
+		due = now.Add(patience / 4)
 	}
 }
 
