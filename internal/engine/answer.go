@@ -103,13 +103,15 @@ type outcome struct {
 	finish, start step
 	err           error // the first one
 	passes        bool  // Redis will soon accept what it has refused
+	unsent        bool  // Redis couldn't be reached, so it's no fault of the round
 	closed        bool  // there will be no more answers
 }
 
 func outcomeOf(r *round, res store.Result) outcome {
 	err := cmp.Or(res.FinishErr, res.StartErr)
 	return outcome{
-		next(res.FinishErr, r.lost), next(res.StartErr, r.lost), err, store.IsRepeatable(err), errors.Is(err, store.ErrClosed),
+		finish: next(res.FinishErr, r.lost), start: next(res.StartErr, r.lost), err: err,
+		passes: store.IsRepeatable(err), unsent: !isUnknown(err) && !store.IsAnswer(err), closed: errors.Is(err, store.ErrClosed),
 	}
 }
 
@@ -157,25 +159,29 @@ func (s *Session) begin(a *store.Answer) []*Attempt {
 
 // failedLocked decides what follows after a round, or a half of it, has failed. The first loss of a reply
 // is no reason to wait. If the replies to a round are lost again and again while Redis answers heartbeats,
-// they are too large for something on the way, so the worker needs a new id: then others return its tasks.
+// they are too large for something on the way, so the worker needs a new id: then others return its tasks. A repeat
+// that Redis hasn't got, or postpones, doesn't count: after an outage, heartbeats may be answered first.
 func (s *Session) failedLocked(now time.Time, r *round, o outcome) {
 	isLost := r.Finish != nil || r.Start != nil
 	if isLost {
-		if r.losses == 0 {
+		if r.failures == 0 {
 			r.since = now
 		}
-		r.lost, r.again, r.losses = true, true, r.losses+1
+		r.lost, r.again, r.failures = true, true, r.failures+1
+		if !o.unsent && !o.passes {
+			r.losses++
+		}
 		s.lendLocked(r)
 		if r.losses >= mostLosses && s.lease.pulsed.After(r.since) {
 			s.evictedLocked()
 			return
 		}
 	}
-	if s.closing && (!isLost && !(o.passes && now.Before(s.patient)) || r.losses > 1) || o.closed {
+	if s.closing && (!isLost && !(o.passes && now.Before(s.patient)) || r.failures > 1) || o.closed {
 		s.abandonLocked()
 		return
 	}
-	if isLost && r.losses == 1 {
+	if isLost && r.failures == 1 {
 		return
 	}
 	s.tellFailedLocked(r, o.err)

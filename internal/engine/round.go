@@ -62,8 +62,9 @@ type round struct {
 	mark        Mark      // what the session knew then
 	recalls     int       // how many times ready tasks had been recalled by then
 	lost        bool      // Redis may have carried it out before: it's repeated unchanged
-	losses      int       // how many replies were lost since since
-	since       time.Time // when the first of them was lost
+	failures    int       // how often it has failed since then
+	losses      int       // how many of these times Redis may have got it
+	since       time.Time // when the first reply was lost
 	again       bool      // it has to be sent again
 	answer      atomic.Pointer[store.Replied]
 }

@@ -10,6 +10,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/capacity"
@@ -364,27 +365,39 @@ func TestUndone(t *testing.T) {
 }
 
 // If replies to a round are lost again and again while Redis answers heartbeats, the worker needs a new id.
-// If it answers none, the worker keeps trying; callers learn that the outcome is unknown.
+// If it answers none, or doesn't get the repeats, as after an outage, the worker keeps trying. Callers learn that the
+// outcome is unknown.
 func TestRepliesAreLostAgainAndAgain(t *testing.T) {
 	t.Parallel()
-	for _, heard := range []bool{true, false} {
+	for name, c := range map[string]struct {
+		repeats error
+		heard   bool // heartbeats are answered
+		ends    bool
+	}{
+		"lost":                             {store.ErrUnknown, true, true},
+		"lost, and so are heartbeats":      {store.ErrUnknown, false, false},
+		"refused":                          {redis.Error("ERR a key is broken"), true, true},
+		"Redis couldn't be reached before": {errors.New("connection refused"), true, false},
+		"Redis was loading its file":       {redis.Error("LOADING Redis is loading the dataset in memory"), true, false},
+	} {
 		s := byHand(t)
 		w := &want{n: 1, got: make(chan taken, 1)}
 		s.wants = append(s.wants, w)
 		r := s.sends()
+		failure := store.ErrUnknown
 		for range mostLosses {
-			s.gets(r, store.Result{StartErr: store.ErrUnknown})
+			s.gets(r, store.Result{StartErr: failure})
 			s.resting = false
 			s.sends()
-			if heard {
+			if failure = c.repeats; c.heard {
 				s.lease.pulsed = noon.Add(time.Second)
 			}
 		}
-		if (s.ended != nil) != heard {
-			t.Error("it has ended:", s.ended)
+		if (s.ended != nil) != c.ends {
+			t.Errorf("%s: it has ended: %v", name, s.ended)
 		}
 		if got := <-w.got; !errors.Is(got.err, store.ErrUnknown) {
-			t.Error("the caller gets", got.err)
+			t.Errorf("%s: the caller gets %v", name, got.err)
 		}
 	}
 }

@@ -9,6 +9,9 @@ type Backoff = redisconn.Backoff
 // is moving, or the scripts were flushed.
 func IsRepeatable(err error) bool { return redisconn.Repeatable(err) }
 
+// IsAnswer reports whether an error is a reply of Redis.
+func IsAnswer(err error) bool { return redisconn.Answered(err) }
+
 // A Notice is a kind of message to a worker.
 type Notice string
 
