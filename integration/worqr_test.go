@@ -290,7 +290,12 @@ func TestUniqueAndOnce(t *testing.T) {
 	for _, want := range []bool{true, false, false} {
 		is.Equal(redistest.Sure(q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b")))(t), want)
 	}
-	is.Equal(list(t, q.Tasks(t.Context())), []string{"u", "a", "b"})
+	is.Equal(list(t, q.Tasks(t.Context())), []string{"a", "b"})
+	var named []string
+	for task := range redistest.Each(t, q.Named(t.Context())) {
+		named = append(named, string(task.Payload))
+	}
+	is.Equal(named, []string{"u"})
 }
 
 func TestEvents(t *testing.T) {
