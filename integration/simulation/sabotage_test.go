@@ -29,8 +29,8 @@ type sabotage struct {
 var sabotages = map[string]sabotage{
 	"returns-front": {
 		edits: []string{
-			`if type(redis.pcall('LMOVE', list, q.queues, 'LEFT', 'RIGHT')) ~= 'string' then`,
-			`if type(redis.pcall('LMOVE', list, q.queues, 'LEFT', 'LEFT')) ~= 'string' then`,
+			"local moved = redis.pcall('LMOVE', list, q.queues, 'LEFT', 'RIGHT')\n  if", // lib_return's
+			"local moved = redis.pcall('LMOVE', list, q.queues, 'LEFT', 'LEFT')\n  if",
 		},
 		faults: "kill stop", finds: "not in its place",
 	},
