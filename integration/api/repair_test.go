@@ -29,7 +29,9 @@ func TestRepairRuns(t *testing.T) {
 	}
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	report := sure(doctor.Repair(t.Context(), nil))(t)
-	is.True(report.OK())
+	if !report.OK() {
+		t.Fatal(ills(report))
+	}
 	is.Equal(count(report, "orphan"), 251)
 	is.Equal(waiting(t, doctor.Queue("q")), numbers("t", 300))
 	is.Equal(len(peertest.Named(t, doctor.Queue("q"))), 1)
