@@ -246,9 +246,11 @@ func (m *model) fail(e *entry, kind, text string) {
 	m.over(e)
 }
 
-// leave returns what a peer holds, the newest first, and returns how many tasks came back.
+// leave returns what a peer holds, the newest first and canceled ones last, and returns how many tasks came back.
 func (m *model) leave(peer int, crashed bool) (n int) {
-	for _, h := range slices.Backward(m.heldBy(peer)) {
+	held := m.heldBy(peer)
+	slices.SortFunc(held, func(a, b *attempt) int { return cmp.Compare(b.score(), a.score()) })
+	for _, h := range held {
 		if !h.canceled {
 			n++
 		}
@@ -260,6 +262,14 @@ func (m *model) leave(peer int, crashed bool) (n int) {
 		m.end(h, "Stop", 0, "")
 	}
 	return n
+}
+
+// score is the attempt's in the set of its worker: its token, which is negative if it must stop.
+func (h *attempt) score() int64 {
+	if h.canceled {
+		return -h.token
+	}
+	return h.token
 }
 
 func (m *model) heldBy(peer int) (all []*attempt) {
