@@ -172,3 +172,32 @@ func TestReadCancel(t *testing.T) {
 		b.is.True(got == nil || string(got) == payload)
 	}
 }
+
+// A worker that hasn't read a large task doesn't know its digest. Its ends find the cancel and the crashes all the same.
+func TestEndsOfUnread(t *testing.T) {
+	b := newBench(t)
+	ctx, payload := t.Context(), strings.Repeat("a", 2<<20)
+	end := func(how End) {
+		t.Helper()
+		unread := b.start("w", 1)[0]
+		b.is.True(unread.Large)
+		how.Attempt, how.Token = unread.ID, unread.Token
+		f := Finish{Worker: "w", MaxFailed: 1000, Ends: []*End{&how}}
+		_, err := b.line.One(ctx, f.Call(SharedOf(b.q)))
+		b.is.NoErr(err)
+	}
+	crashes := func() int { return redistest.Sure(redis.Int(b.conn.Do("HLEN", b.q.Crashes())))(t) }
+
+	b.enqueue(payload)
+	b.do("HSET crashes " + DigestOf([]byte(payload)) + " 3")
+	end(End{Verb: Fail, Kind: Crashed, Reason: "no"})
+	b.is.Equal(crashes(), 0)
+	for f := range redistest.Each(t, FailedTasks(ctx, b.line, b.q)) {
+		b.is.Equal(f.Record.Failure.Crashes, 3)
+	}
+
+	b.enqueue(payload)
+	b.do("SET canceled:" + DigestOf([]byte(payload)) + " 99")
+	end(End{Verb: Stop})
+	b.is.Equal(redistest.Sure(Len(ctx, b.line, b.q))(t), 0)
+}

@@ -210,6 +210,10 @@ for i = others, 1, -1 do
   local score = tonumber(held[number])
   local named = string.sub(id, -1) == 'n' -- the id says what it is, not the identity
   local digest = named and digest_in(identity) or not named and string.sub(identity, 3)
+  if digest == '' then -- the worker hasn't read it
+    local payload = redis.pcall('LINDEX', q.process .. id, 0)
+    digest = type(payload) == 'string' and digest_of(payload) or ''
+  end
   local valid = score and math.abs(score) == token
   local canceled = valid and verb ~= 'done' and verb ~= 'drop' and is_canceled(score, digest)
   if canceled then
