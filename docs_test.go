@@ -3,6 +3,7 @@ package worqr_test
 import (
 	"bufio"
 	"context"
+	"net"
 	"net/http"
 	"os"
 	"os/exec"
@@ -338,6 +339,25 @@ func dashboard(t *testing.T, cmd *exec.Cmd) {
 	<-serving
 	is.NoErr(cmd.Process.Signal(syscall.SIGTERM))
 	is.NoErr(cmd.Wait())
+}
+
+// The commands that add a named task without Go do so.
+func TestDocsAddInBash(t *testing.T) {
+	is := is.New(t)
+	if _, err := exec.LookPath("redis-cli"); err != nil {
+		t.Skip("redis-cli isn't installed")
+	}
+	blocks := slices.DeleteFunc(fenced(contents(t, "docs/protocol.md"), ""), func(b string) bool { return !strings.HasPrefix(b, "cat lib_") })
+	is.Equal(len(blocks), 1)
+	server := redistest.Start(t)
+	_, port, err := net.SplitHostPort(server.Addr())
+	is.NoErr(err)
+	script := strings.NewReplacer("redis-cli", "redis-cli -p "+port, "/tmp/add.lua", filepath.Join(t.TempDir(), "add.lua")).Replace(blocks[0])
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+	cmd.Dir = "internal/store"
+	said, err := cmd.CombinedOutput()
+	is.NoErr(err)
+	is.Equal(strings.Fields(string(said)), []string{"k:ann", "1"}) // and nobody serves the queue
 }
 
 // polyglot enqueues with the producers in other languages, if this machine can run them, and waits

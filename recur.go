@@ -17,7 +17,7 @@ import (
 
 // A Schedule says when a task recurs. Next returns the first time after t, or the zero time if
 // there is none. It must be safe for concurrent use, fast, and pure, so that all peers get the same
-// times. Schedules of github.com/robfig/cron work.
+// times. Schedules of github.com/robfig/cron/v3 work.
 type Schedule interface {
 	Next(t time.Time) time.Time
 }

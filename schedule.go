@@ -36,9 +36,9 @@ type TaskSpec struct {
 	Expires    time.Time
 	Timeout    time.Duration // overrides HandleOptions.Timeout
 	MaxRetries int           // overrides HandleOptions.MaxRetries; negative is none
-	// Once, up to MaxKeySize bytes, makes the call safe to repeat: for OnceFor, later calls with it
-	// change nothing and return the first key, or an *OnceError if they have another Key. OnceFor
-	// is at most MaxOnceFor; 0 is 24 h.
+	// Once, up to MaxKeySize bytes, makes adding the task safe to repeat: for OnceFor, later calls
+	// skip a task with it, add the others, and return the first key, and an *OnceError if it has
+	// another Key. OnceFor is at most MaxOnceFor; 0 is 24 h.
 	Once    string
 	OnceFor time.Duration
 	// KeepResult is how long the outcome stays available to Queue.Result and Queue.Wait:

@@ -35,7 +35,8 @@ type Task struct {
 	// EnqueuedAt is when it was added, or an occurrence was planned, by Redis's clock. It's zero for
 	// Enqueue.
 	EnqueuedAt time.Time
-	// DueAt is the time that was given when it was added, or that of an occurrence. It's zero without one.
+	// DueAt is the time that the last Add gave it, or that of an occurrence. It's zero without one, as in a
+	// run of RunNow.
 	DueAt     time.Time
 	LastError string // of the previous attempt, at most 1,024 bytes; "" if it had none, or its worker died
 

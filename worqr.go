@@ -30,9 +30,9 @@
 //
 // Methods are safe for concurrent use, except CancelReport's. Methods with a context block until
 // Redis answers or the context ends, and fail if Redis is silent for [Options.CallTimeout]. After
-// [ErrUnknownOutcome], the call may have taken effect. After any other error, it hasn't. Two
-// exceptions: calls on many tasks, such as Cancel, Delete and FailWorker, may be partly done;
-// StopWorker, StopWork, Unhandle and Close stop even if Redis fails. Listings read a page at a time,
+// [ErrUnknownOutcome], the call may have taken effect. After any other error, it hasn't. Three
+// exceptions: calls on many tasks, such as Cancel, Delete and FailWorker, may be partly done; with
+// an [OnceError], Add has added the other tasks; StopWorker, StopWork, Unhandle and Close stop even if Redis fails. Listings read a page at a time,
 // aren't snapshots, and stop after the first error. Printed or logged values never show payloads,
 // keys or results. Most result types are in package inspect, those for [Options.Trace] in
 // worqrtrace.
@@ -85,7 +85,7 @@ var (
 	ErrBadName      = errors.New("worqr: bad name") // of a queue or prefix
 	ErrInvalid      = errors.New("worqr: invalid argument")
 	ErrTooLarge     = errors.New("worqr: too large") // also matches ErrInvalid or ErrBadName
-	// ErrUnknownOutcome: the reply was lost. You may repeat EnqueueOnce, Add with Once or Key, and a Task's methods.
+	// ErrUnknownOutcome: the reply was lost. You may repeat EnqueueOnce, Add with a Once or Key for each task, and a Task's methods.
 	ErrUnknownOutcome = errors.New("worqr: the outcome is unknown")
 	// ErrEvictionPolicy: a full Redis would evict tasks. Set maxmemory-policy noeviction.
 	ErrEvictionPolicy = fleet.ErrEvictionPolicy

@@ -317,7 +317,7 @@ func TestFailedQueue(t *testing.T) {
 			"failed.finish max-failed=2 w.1.9.2 2 d:<d> fail 0 failed:x w.1.9.3n 3 k:b#2 fail 0 failed:y", "[] 1",
 			"HKEYS failed.tasks", "k:b#2 r:<c>:3 r:<d>:6", "ZRANGE failed.aside 0 -1", "k:b#2 r:<d>:6",
 		)},
-		{"nobody serves it: the oldest that failed go, at most 100 in a call", steps(
+		{"nobody serves it: the oldest that failed go", steps(
 			"join round=0", "1", "LPUSH queues a b", "2", "start wanted=2", "*",
 			"ZADD failed.ready 1 r:1:1 3 r:1:3", "2", "ZADD failed.aside 2 r:1:2", "1",
 			"HSET failed.tasks r:1:1 A r:1:2 B r:1:3 C", "3",

@@ -157,7 +157,7 @@ func (q *Queue) fail(n *notice, worker string, e *End, name string, r Run, why s
 	q.gone(n, name)
 }
 
-// trim drops the oldest failed tasks above the most, at most 100, if nobody serves the failed queue; in a failed queue,
+// trim drops the oldest failed tasks above the most, at most 256, if nobody serves the failed queue; in a failed queue,
 // the oldest of aside.
 func (q *Queue) trim(mostFailed int) (dropped int) {
 	f, sets := q, []*Set{&q.Aside}
@@ -171,7 +171,7 @@ func (q *Queue) trim(mostFailed int) (dropped int) {
 	for _, s := range sets {
 		excess += len(*s)
 	}
-	for dropped < min(excess, 100) {
+	for dropped < min(excess, 256) {
 		oldest := sets[0]
 		for _, s := range sets {
 			if s.soonest() < oldest.soonest() {

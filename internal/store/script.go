@@ -109,14 +109,14 @@ var byDigest = sync.OnceValue(func() map[string]string {
 	return all
 })
 
-// A Shared has the keys and arguments that lib_queue.lua names: all scripts on a queue have them,
+// A Shared has the keys and arguments that lib_keys.lua names: all scripts on a queue have them,
 // except enqueue and those of the fleet. Who makes many calls on a queue keeps it.
 type Shared struct {
 	q   keys.Queue
 	all []any
 }
 
-// SharedKeys are the kinds of keys that lib_queue.lua names, in its order.
+// SharedKeys are the kinds of keys that lib_keys.lua names, in its order.
 var SharedKeys = strings.Fields("queues tasks ready schedule risky aside next runs copies workers suspects leaving " +
 	"idle rounds state crashes recurring recurrence ages none")
 
@@ -144,12 +144,12 @@ func (v *Verb) line(s *Shared, room int, args ...any) []any {
 
 func (v *Verb) callOf(s *Shared, line []any) redisconn.Call { return v.text(s.q).CallOf(line) }
 
-// call returns the call of a verb that uses lib_queue.
+// call returns the call of a verb that uses lib_keys.
 func (v *Verb) call(s *Shared, args ...any) redisconn.Call {
 	return v.callOf(s, v.line(s, 0, args...))
 }
 
-// ask calls a verb that uses lib_queue, and decodes its reply.
+// ask calls a verb that uses lib_keys, and decodes its reply.
 func (v *Verb) ask(ctx context.Context, r Runner, q keys.Queue, args ...any) *decoder {
 	return read(r.One(ctx, v.call(SharedOf(q), args...)))
 }
