@@ -12,9 +12,9 @@ import (
 
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/await"
-	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/verdict"
 )
 
 // failure describes a failed task with a name in the failed queue. If f is nil, another program has written it.
@@ -122,30 +122,30 @@ const (
 // Permanent makes a handler's error final: the task goes to the failed queue. If Permanent,
 // Malformed, RetryAfter and Snooze are nested, the outermost wins. The first three return nil for
 // nil.
-func Permanent(err error) error { return engine.Permanent(err) }
+func Permanent(err error) error { return verdict.Permanent(err) }
 
 // Malformed is like Permanent, for a payload that can't be decoded: the task fails as
 // inspect.FailureMalformed.
-func Malformed(err error) error { return engine.Malformed(err) }
+func Malformed(err error) error { return verdict.Malformed(err) }
 
 // RetryAfter wraps err so that the task is retried after d instead of Backoff's delay, or
 // immediately if d is negative. MaxRetries still applies.
-func RetryAfter(err error, d time.Duration) error { return engine.RetryAfter(err, d) }
+func RetryAfter(err error, d time.Duration) error { return verdict.RetryAfter(err, d) }
 
 // Snooze returns an error that starts the task again after d, or immediately if d isn't positive.
 // Use it if it's too early for a task: it isn't a retry, doesn't lengthen Backoff's delay, and isn't
 // logged.
-func Snooze(d time.Duration) error { return engine.Snooze(d) }
+func Snooze(d time.Duration) error { return verdict.Snooze(d) }
 
 // IsPermanent reports whether err is, or wraps, a Permanent or Malformed error. If several kinds are
 // nested, the outermost counts.
-func IsPermanent(err error) bool { return engine.IsPermanent(err) }
+func IsPermanent(err error) bool { return verdict.IsPermanent(err) }
 
 // IsMalformed is like IsPermanent, for Malformed only.
-func IsMalformed(err error) bool { return engine.IsMalformed(err) }
+func IsMalformed(err error) bool { return verdict.IsMalformed(err) }
 
 // IsSnooze is like IsPermanent, for Snooze.
-func IsSnooze(err error) bool { return engine.IsSnooze(err) }
+func IsSnooze(err error) bool { return verdict.IsSnooze(err) }
 
 // A FailureLog says which handler failures a peer logs.
 type FailureLog int

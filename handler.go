@@ -19,6 +19,7 @@ import (
 	"github.com/worqr/worqr/internal/jsontext"
 	"github.com/worqr/worqr/internal/program"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/verdict"
 )
 
 // A Handler works on one task. Its result decides the outcome:
@@ -92,18 +93,22 @@ func (o *HandleOptions) withDefaults() HandleOptions {
 	c.KeepFailed = cmp.Or(c.KeepFailed, defaultKeepFailed)
 	c.Weight = cmp.Or(c.Weight, 1)
 	if c.Backoff == nil {
-		c.Backoff = func(t *Task, _ error) time.Duration { return engine.DefaultBackoff(t.Retries) }
+		c.Backoff = func(t *Task, _ error) time.Duration { return verdict.DefaultBackoff(t.Retries) }
 	}
 	return c
 }
 
 // forEngine converts the options of a queue's handler for the engine. If followed, OnFailed
-// handles the failed tasks.
+// handles the failed tasks, and all are kept.
 func (o *HandleOptions) forEngine(q *Queue, followed bool) engine.Options {
-	backoff := o.Backoff
+	backoff, keep := o.Backoff, o.KeepFailed
+	if followed {
+		keep = 0
+	}
 	return engine.Options{
-		Concurrency: o.Concurrency, Timeout: o.Timeout, Grace: o.Grace, MaxRetries: o.MaxRetries, MaxCrashes: o.MaxCrashes,
-		Keep: o.KeepFailed, Exclusive: o.Exclusive, FailOnPanic: o.OnPanic == FailOnPanic, Followed: followed,
+		Concurrency: o.Concurrency, Timeout: o.Timeout, Grace: o.Grace, MaxCrashes: o.MaxCrashes,
+		Policy: verdict.Policy{MaxRetries: o.MaxRetries, FailOnPanic: o.OnPanic == FailOnPanic},
+		Keep:   keep, Exclusive: o.Exclusive,
 		Priority: o.Priority, Weight: o.Weight, Prefetch: o.Prefetch,
 		Backoff: func(a *engine.Attempt, err error) time.Duration { return backoff(taskOf(q.name, a), err) },
 	}
@@ -119,7 +124,7 @@ func (o *HandleOptions) forFailed() HandleOptions {
 	c.MaxRetries = cmp.Or(c.MaxRetries, failedRetries)
 	if c.Backoff == nil {
 		c.Backoff = func(t *Task, _ error) time.Duration {
-			return engine.Doubling(t.Retries, 10*time.Second, 15*time.Minute)
+			return verdict.Doubling(t.Retries, 10*time.Second, 15*time.Minute)
 		}
 	}
 	c.KeepFailed = o.KeepFailed

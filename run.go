@@ -53,13 +53,13 @@ func (p *Peer) Run(ctx context.Context) error {
 	for _, s := range p.fleet.Sessions() {
 		s.Drain() // including queues served by hand
 	}
-	if n := p.engine.Counts().Running.Load(); n > 0 {
+	if n := p.engine.Counts.Sum().Running.Load(); n > 0 {
 		p.log.Info("worqr: draining", "handlers", n, "for", p.opts.Drain)
 	}
 	patience, cancel := context.WithTimeout(context.Background(), max(p.opts.Drain, 0))
 	stuck := int64(0)
 	if p.drain(patience, services) {
-		stuck = p.engine.Counts().Running.Load() // includes handlers that ended their tasks themselves
+		stuck = p.engine.Counts.Sum().Running.Load() // includes handlers that ended their tasks themselves
 	}
 	cancel()
 
@@ -73,7 +73,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	defer cancel()
 	err := wrap("stop worker", p.alone(leave, func() error { return p.stopWorker(leave) }))
 	p.removals.Wait()
-	switch stuck += p.engine.Counts().Stuck.Load(); {
+	switch stuck += p.engine.Counts.Sum().Stuck.Load(); {
 	case stuck == 1:
 		err = errors.Join(err, errors.New("worqr: run: a handler didn't return after its context ended and was abandoned"))
 	case stuck > 1:

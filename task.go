@@ -11,6 +11,7 @@ import (
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/verdict"
 	"github.com/worqr/worqr/worqrtrace"
 )
 
@@ -94,7 +95,8 @@ func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 // maxStarted is the most tasks that StartTasks takes.
 const maxStarted = 1000
 
-// StartTasks is StartTask for 1 to n tasks in order; n is at most 1,000.
+// StartTasks is StartTask for 1 to n tasks in order; n is at most 1,000. A call returns at most 512 tasks, and ends with
+// the one that exceeds 1 MiB of payloads.
 func (q *Queue) StartTasks(ctx context.Context, n int) ([]*Task, error) {
 	tasks, err := q.startTasks(ctx, n)
 	return tasks, q.wrap("start tasks", err)
@@ -144,7 +146,7 @@ func (t *Task) Snooze(ctx context.Context, delay time.Duration) error {
 
 // putOff ends the attempt, and starts the task again after delay.
 func (t *Task) putOff(ctx context.Context, verb store.Ending, delay time.Duration) error {
-	if delay < 0 || delay > engine.Longest {
+	if delay < 0 || delay > verdict.Longest {
 		return fmt.Errorf("%w: a delay of %v isn't between 0 and 100 years", ErrInvalid, delay)
 	}
 	return t.end(ctx, store.End{Verb: verb, Delay: delay})
@@ -155,7 +157,7 @@ func (t *Task) Fail(ctx context.Context, reason error) error {
 	if reason == nil {
 		return t.wrap("fail task", fmt.Errorf("%w: the reason is nil", ErrInvalid))
 	}
-	return t.wrap("fail task", t.end(ctx, engine.OutcomeOf(reason)))
+	return t.wrap("fail task", t.end(ctx, verdict.Final(reason)))
 }
 
 // end ends the attempt as e says. No worker holds a task that the caller created.

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/counts"
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/fleet"
 	"github.com/worqr/worqr/internal/store"
@@ -156,16 +157,16 @@ func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
 
 // Stats returns the peer's counters, over all queues.
 func (p *Peer) Stats() inspect.PeerStats {
-	s, f := statsOf(p.engine.Counts()), p.fleet.Counts()
+	s, f := statsOf(p.engine.Counts.Sum()), p.fleet.Counts()
 	s.WorkersEvicted, s.TasksReturned, s.TimesEvicted = f.Swept.Load(), f.Returned.Load(), f.Evicted.Load()
 	return s
 }
 
 // StatsOf is Stats for one queue, including OnFailed. WorkersEvicted, TasksReturned and TimesEvicted
 // are zero.
-func (p *Peer) StatsOf(queue string) inspect.PeerStats { return statsOf(p.engine.CountsOf(queue)) }
+func (p *Peer) StatsOf(queue string) inspect.PeerStats { return statsOf(p.engine.Counts.Of(queue)) }
 
-func statsOf(c *engine.Counts) inspect.PeerStats {
+func statsOf(c *counts.Counts) inspect.PeerStats {
 	return inspect.PeerStats{
 		Started: c.Started.Load(), Finished: c.Finished.Load(), Stopped: c.Stopped.Load(), Canceled: c.Canceled.Load(),
 		Retried: c.Retried.Load(), Snoozed: c.Snoozed.Load(), Failed: c.Failed.Load(), Expired: c.Expired.Load(), Dropped: c.Dropped.Load(),

@@ -282,7 +282,7 @@ func newPeer(servers *store.Servers, opts *Options) *Peer {
 	p.reads = store.Reads(p.calls, 0)
 	p.producer = store.NewProducer(p.calls, p.space, p.log)
 	p.engine = engine.New(engine.Config{
-		Log: p.log, Capacity: p.capacity, Failures: engine.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
+		Log: p.log, Capacity: p.capacity, Failures: logs.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
 		CallTimeout: p.opts.CallTimeout, MaxPayload: MaxPayloadSize, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
 		LostWrites: p.inboxes.Lost, Trace: p.trace,
 	})

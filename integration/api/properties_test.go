@@ -42,8 +42,8 @@ func TestExpires(t *testing.T) {
 	is.Equal(len(takes(t, q, 2)), 2)
 }
 
-// However many tasks expire, at most one line per second is logged about them. It has the reason,
-// and together with its summary counts all of them. No line says that workers died.
+// However many tasks expire, the number of log lines about them per second is bounded. They have the reason,
+// and together with their summary count all of them. No line says that workers died.
 func TestExpiredLog(t *testing.T) {
 	is := parallel(t)
 	told := &journal{}
@@ -60,8 +60,8 @@ func TestExpiredLog(t *testing.T) {
 	is.Equal(p.StatsOf("q"), inspect.PeerStats{Failed: many, Expired: many})
 	is.Equal(len(told.Lines("died")), 0)
 	lines := told.Lines("kind=expired")
-	is.True(len(lines) > 0 && len(lines) <= int(time.Since(began)/time.Second)+2)
-	n := leftOutOf(t, told.Lines("more tasks expired before they started"))
+	is.True(len(lines) > 0 && len(lines) <= 20*(int(time.Since(began)/time.Second)+2))
+	n := leftOutOf(t, told.Lines("or have other warnings"))
 	for _, line := range lines {
 		is.True(strings.Contains(line, "queue=q ") && strings.Contains(line, "level=WARN"))
 		m := regexp.MustCompile(` tasks=(\d+) `).FindStringSubmatch(line)

@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/worqr/worqr/internal/engine"
+	"github.com/worqr/worqr/internal/verdict"
 	"github.com/worqr/worqr/internal/words"
 )
 
@@ -93,10 +93,10 @@ func (r *Runner[T]) run(all []*Member[Item[T]]) {
 		tasks[i] = m.Item.Task
 	}
 	var errs []error
-	failed := engine.ErrGoexit
+	failed := verdict.ErrGoexit
 	defer func() { // even if the handler ends its goroutine
 		if v := recover(); v != nil {
-			failed = &passedPanic{engine.Panicked(v)}
+			failed = &passedPanic{verdict.Panicked(v)}
 		}
 		for i, m := range live {
 			if failed != nil {

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"slices"
 	"time"
 
@@ -31,7 +30,7 @@ func next(err error, lost bool) step {
 		return take
 	case errors.Is(err, store.ErrEvicted):
 		return evict
-	case lost, isUnknown(err):
+	case lost, errors.Is(err, store.ErrUnknown):
 		return repeat
 	}
 	return undo
@@ -39,27 +38,23 @@ func next(err error, lost bool) step {
 
 // receive handles the answers that have come, in the order of the rounds.
 func (s *Session) receive() {
-	for {
-		s.mu.Lock()
-		var r *round
-		for _, f := range s.flight {
-			if f.answer.Load() != nil {
-				r = f
-				break
-			}
+	s.mu.Lock()
+	flight := slices.Clone(s.flight)
+	s.mu.Unlock()
+	answers := make([]*store.Replied, len(flight))
+	for i, r := range slices.Backward(flight) { // if the answer to a later round is there, so are those before it
+		answers[i] = r.answer.Swap(nil)
+	}
+	for i, r := range flight {
+		if answers[i] != nil {
+			s.handle(r, answers[i].Read())
 		}
-		s.mu.Unlock()
-		if r == nil {
-			return
-		}
-		answer := r.answer.Swap(nil)
-		s.handle(r, answer.Read())
 	}
 }
 
 // handle handles the result of a round.
 func (s *Session) handle(r *round, res store.Result) {
-	o := outcomeOf(r, res)
+	o := s.outcomeOf(time.Now(), r, res)
 	s.note(o)
 	var begun []*Attempt
 	if res.Answer != nil {
@@ -78,20 +73,13 @@ func (s *Session) handle(r *round, res store.Result) {
 	s.handleLocked(time.Now(), r, res, o, begun)
 }
 
-// note logs the error of a round, and that rounds are answered again. Like a call, a round is repeated quietly for a
-// while if it will soon be accepted: moving a slot is routine.
+// note logs the error of a round, and that rounds are answered again.
 func (s *Session) note(o outcome) {
-	switch {
-	case !o.passes:
-		s.refusals = time.Time{}
-	case s.refusals.IsZero():
-		s.refusals = time.Now()
-	}
-	if o.passes && time.Since(s.refusals) < s.engine.CallTimeout {
-		return
-	}
 	trouble := o.err
-	if errors.Is(trouble, store.ErrEvicted) {
+	switch {
+	case o.brief:
+		return
+	case errors.Is(trouble, store.ErrEvicted):
 		trouble = nil // Redis answers; the fleet says that the worker was evicted
 	}
 	s.upset.Note(s.engine.Log, "can't start or finish tasks; retrying", trouble, "queue", s.queue.id)
@@ -103,21 +91,31 @@ type outcome struct {
 	finish, start step
 	err           error // the first one
 	passes        bool  // Redis will soon accept what it has refused
+	brief         bool  // the same, and it hasn't refused for longer than a call may take: nothing is logged
 	unsent        bool  // Redis couldn't be reached, so it's no fault of the round
 	closed        bool  // there will be no more answers
 }
 
-func outcomeOf(r *round, res store.Result) outcome {
+// outcomeOf returns what follows from the result of a round. Call it once for each, in order.
+func (s *Session) outcomeOf(now time.Time, r *round, res store.Result) outcome {
 	err := cmp.Or(res.FinishErr, res.StartErr)
+	passes := store.IsRepeatable(err)
+	switch {
+	case !passes:
+		s.refusals = time.Time{}
+	case s.refusals.IsZero():
+		s.refusals = now
+	}
 	return outcome{
-		finish: next(res.FinishErr, r.lost), start: next(res.StartErr, r.lost), err: err,
-		passes: store.IsRepeatable(err), unsent: !isUnknown(err) && !store.IsAnswer(err), closed: errors.Is(err, store.ErrClosed),
+		finish: next(res.FinishErr, r.isLost()), start: next(res.StartErr, r.isLost()), err: err,
+		passes: passes, brief: passes && now.Sub(s.refusals) < s.engine.CallTimeout,
+		unsent: !errors.Is(err, store.ErrUnknown) && !store.IsAnswer(err), closed: errors.Is(err, store.ErrClosed),
 	}
 }
 
 // handleLocked does handle's work under the lock. begun are the attempts that the round started.
 func (s *Session) handleLocked(now time.Time, r *round, res store.Result, o outcome, begun []*Attempt) {
-	defer s.calmLocked()
+	defer s.hushLocked()
 	s.talked = now
 	if s.ended != nil {
 		for _, t := range begun {
@@ -130,28 +128,26 @@ func (s *Session) handleLocked(now time.Time, r *round, res store.Result, o outc
 		return
 	}
 	if r.Finish != nil {
-		s.finishedLocked(r, o.finish, res)
+		s.finishedLocked(now, r, o, res)
 	}
 	if r.Start != nil {
-		s.startedLocked(now, r, o.start, res, begun)
+		s.startedLocked(now, r, o, res, begun)
 	}
 	if r.Finish == nil && r.Start == nil {
 		s.flight = slices.DeleteFunc(s.flight, func(f *round) bool { return f == r })
-		s.stops.forget(s.flight, s.sent)
 	}
 	if o.err != nil {
 		s.failedLocked(now, r, o)
 	}
+	s.stopLocked()
 }
 
-// begin returns the attempts that an answer started; nil for those that have ended since.
+// begin returns the attempts that an answer started, without those that have ended since.
 func (s *Session) begin(a *store.Answer) []*Attempt {
 	begun := make([]*Attempt, 0, len(a.Tasks))
 	for i := range a.Tasks {
 		if !a.Tasks[i].Over {
-			t := newAttempt(s, &a.Tasks[i])
-			t.began = a.Now
-			begun = append(begun, t)
+			begun = append(begun, newAttempt(s, &a.Tasks[i], a.Now))
 		}
 	}
 	return begun
@@ -164,20 +160,20 @@ func (s *Session) begin(a *store.Answer) []*Attempt {
 func (s *Session) failedLocked(now time.Time, r *round, o outcome) {
 	isLost := r.Finish != nil || r.Start != nil
 	if isLost {
-		if r.failures == 0 {
+		if !r.isLost() {
 			r.since = now
 		}
-		r.lost, r.again, r.failures = true, true, r.failures+1
+		r.again, r.failures = true, r.failures+1
 		if !o.unsent && !o.passes {
 			r.losses++
 		}
-		s.lendLocked(r)
+		s.vacateLocked(r) // the answer may take a while, and queues on servers that do answer can use the slots
 		if r.losses >= mostLosses && s.lease.pulsed.After(r.since) {
 			s.evictedLocked()
 			return
 		}
 	}
-	if s.closing && (!isLost && !(o.passes && now.Before(s.patient)) || r.failures > 1) || o.closed {
+	if s.closing && (!isLost && !o.brief || r.failures > 1) || o.closed {
 		s.abandonLocked()
 		return
 	}
@@ -204,76 +200,54 @@ func (s *Session) restLocked() {
 
 // abandonLocked gives up what is in flight: the worker is about to leave, or the connections are closed.
 func (s *Session) abandonLocked() {
-	s.silent = true
-	for _, r := range s.flight {
-		s.vacateLocked(r)
-		s.loseLocked(r, ErrNotWorking)
-	}
-	s.flight = nil
+	s.loseFlightLocked(ErrNotWorking)
+	s.silenceLocked()
 }
 
 // tellFailedLocked returns the error of a round that will be repeated to those who wait for it.
 func (s *Session) tellFailedLocked(r *round, err error) {
-	if !r.lost {
+	if !r.isLost() {
 		return // they know
 	}
-	if s.serves {
-		s.queue.needsLocked(false)
-	}
+	s.queue.needsLocked(false)
 	unknown := &pair{store.ErrUnknown, err}
 	for _, end := range r.ends {
-		if !end.ours {
-			end.tellLocked(settled{err: unknown, unknown: true})
+		if end.done != nil {
+			end.tellLocked(unknown)
 		}
 	}
 	for _, w := range r.wants {
-		if !w.gone {
-			w.tellLocked(unknown)
-		}
-		w.gone = true
+		w.tellLocked(nil, unknown)
 	}
 }
 
-// lendLocked gives back the slots of a round whose answer may take a while, so that queues on servers that do answer
-// can use them.
-func (s *Session) lendLocked(r *round) {
-	if !s.serves || r.Start == nil {
-		return
-	}
-	r.lent += len(r.slots)
-	s.queue.unreserveLocked(r.slots, true)
-	r.slots = nil
-}
-
-// vacateLocked gives back what a round has reserved.
+// vacateLocked gives back the slots of a round.
 func (s *Session) vacateLocked(r *round) {
-	if s.serves && r.Start != nil {
-		s.queue.unreserveLocked(r.slots, true)
-		s.queue.asked -= r.ahead()
+	if r.Start != nil {
+		s.queue.forgoLocked()
+		s.queue.vacateLocked(r.slots)
 		r.slots = nil
 	}
 }
 
 // finishedLocked handles the result of a Finish.
-func (s *Session) finishedLocked(r *round, what step, res store.Result) {
-	switch what {
+func (s *Session) finishedLocked(now time.Time, r *round, o outcome, res store.Result) {
+	switch o.finish {
 	case repeat:
 		return
 	case undo:
 		for _, end := range r.ends {
-			if t := s.held[end.Attempt]; t != nil {
-				t.away = false
-			}
-			if end.ours {
+			end.task.away = false
+			if end.done == nil || o.passes && now.Before(end.until) {
 				s.say = append(s.say, end)
 			} else {
-				end.tellLocked(settled{err: res.FinishErr})
+				end.tellLocked(res.FinishErr)
 			}
 		}
 	case take:
 		failed := map[store.Kind]int{} // without being begun
 		for i, end := range r.ends {
-			if s.settledLocked(end, res.Settled[i], r.lost) == store.OK && end.isUnfit() {
+			if s.settledLocked(end, res.Settled[i], r.isLost()) == store.OK && end.unfit {
 				failed[end.Kind]++
 			}
 		}
@@ -284,40 +258,74 @@ func (s *Session) finishedLocked(r *round, what step, res store.Result) {
 
 // settledLocked handles the answer to one ending. It returns the answer, corrected if the round was repeated.
 func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool) store.Settled {
-	t := s.held[end.Attempt]
+	t := end.task
+	isHeld := s.held[t.ID] == t
 	if what == store.Gone && repeated && end.held {
 		what = store.OK // the first copy of the round ended it
 	}
 	if what == store.Refused {
-		if t != nil {
-			t.away = false
-		}
-		if t != nil && end.isUnbegun() {
-			s.refused = append(s.refused, t) // returned by the next heartbeat
-			s.safeLocked(t)
-		}
-		end.tellLocked(settled{err: errRefused})
+		s.refusedLocked(end)
 		return what
 	}
-	s.countLocked(end, what)
-	if t != nil && t.Token == end.Token {
-		delete(s.held, t.ID)
-		t.settledLocked(end, what)
-		t.endLocked(context.Canceled)
-		s.safeLocked(t)
+	if end.refused {
+		s.mu.laterLocked(func() {
+			s.queue.upset.Note(s.engine.Log, "can't store task results; retrying", nil, "queue", s.queue.id)
+		})
 	}
-	end.tellLocked(settled{what: what})
+	s.countLocked(end, what, isHeld)
+	if isHeld {
+		t.settledLocked(end, what)
+		s.releaseLocked(t, context.Canceled)
+	}
+	if what != store.Gone {
+		t.ended = end.Verb
+	}
+	if t.ended == end.Verb { // now, or by an earlier call
+		end.tellLocked(nil)
+	} else {
+		end.tellLocked(ErrNotOwner)
+	}
 	return what
+}
+
+// refusedLocked handles that Redis refuses an ending, since a key has the wrong type. The task stays.
+func (s *Session) refusedLocked(end *ending) {
+	end.task.away = false
+	if end.done != nil {
+		end.tellLocked(errRefused)
+		return
+	}
+	end.refused = true
+	s.refused = append(s.refused, end)
+	s.mu.laterLocked(func() {
+		s.queue.upset.Note(s.engine.Log, "can't store task results; retrying", errRefused, "queue", s.queue.id)
+	})
+}
+
+// releaseLocked lets go of a task, and ends its context.
+func (s *Session) releaseLocked(t *Attempt, cause error) {
+	delete(s.held, t.ID)
+	t.endLocked(cause)
+	if t.risky { // another risky one may start
+		t.risky = false
+		s.engine.risk.Store(false)
+		if s.serves {
+			s.lookLocked()
+		}
+	}
 }
 
 // errRefused begins with Redis's own word.
 var errRefused = errors.New("WRONGTYPE a key of the task, its queue or the failed queue has the wrong type; Check names it")
 
-// countLocked counts an end, and notes a failure.
-func (s *Session) countLocked(end *ending, what store.Settled) {
+// countLocked counts an end, and logs a failure.
+func (s *Session) countLocked(end *ending, what store.Settled, isHeld bool) {
 	c := s.queue.counts
 	switch {
 	case what == store.Gone:
+		if isHeld && !end.isUnbegun() {
+			c.Lost.Add(1)
+		}
 	case what == store.Canceled || end.Verb == store.Drop:
 		c.Canceled.Add(1)
 	case end.Verb == store.Done:
@@ -328,41 +336,39 @@ func (s *Session) countLocked(end *ending, what store.Settled) {
 		c.Snoozed.Add(1)
 	case end.Verb == store.Fail:
 		c.Failed.Add(1)
-		if t := s.held[end.Attempt]; t != nil && !end.isUnfit() {
-			s.noteLocked(func() { s.engine.failures.final(t, end.Kind, logs.Printable(end.Reason)) })
+		if t := end.task; !end.unfit && s.engine.failures.HasHandlers() {
+			attrs := t.named("kind", string(end.Kind), "attempts", t.Retries+1, "err", logs.Printable(end.Reason))
+			s.mu.laterLocked(func() { s.engine.failures.Error("worqr: task failed for good", s.queue.id, 1, attrs...) })
 		}
 	case !end.isUnbegun():
 		c.Stopped.Add(1)
 	}
 }
 
-// failedUnbegunLocked reports tasks that failed without being begun. Expired tasks don't indicate a fault,
-// and there may be many.
+// failedUnbegunLocked reports how many tasks failed without being begun, by kind. Expired tasks don't indicate a fault.
 func (s *Session) failedUnbegunLocked(failed map[store.Kind]int) {
-	crashes, _ := s.queue.limitsLocked()
+	q, f := s.queue, s.engine.failures
 	for kind, tasks := range failed {
 		s.engine.Trace.Failed(worqrtrace.Queue{
-			At: time.Now(), Queue: s.queue.name, WorkerID: s.member.Worker, OnFailed: s.queue.isFailed(), Kind: kind, Tasks: tasks,
+			At: time.Now(), Queue: q.name, WorkerID: s.member.Worker, OnFailed: q.isFailed(), Kind: kind, Tasks: tasks,
 		})
-		if kind == store.Expired {
-			s.queue.counts.Expired.Add(int64(tasks))
+		attrs := []any{"queue", q.id, "tasks", tasks, "kind", string(kind)}
+		say := func() {
+			f.Error("worqr: tasks failed for good without running; list them with Failed", q.id, tasks, attrs...)
 		}
-		s.noteLocked(func() {
-			switch kind {
-			case store.Expired:
-				s.engine.failures.expired(s.queue.id, tasks)
-			case store.Crashed:
-				s.engine.failures.crashed(s.queue.id, tasks, crashes)
-			default:
-				s.engine.failures.tooLarge(s.queue.id, tasks, s.engine.maxPayload())
+		if kind == store.Expired {
+			q.counts.Expired.Add(int64(tasks))
+			say = func() {
+				f.Warn("worqr: tasks expired before they started; list them with Failed", q.id, tasks, attrs...)
 			}
-		})
+		}
+		s.mu.laterLocked(say)
 	}
 }
 
 // startedLocked handles the result of a Start.
-func (s *Session) startedLocked(now time.Time, r *round, what step, res store.Result, begun []*Attempt) {
-	switch what {
+func (s *Session) startedLocked(now time.Time, r *round, o outcome, res store.Result, begun []*Attempt) {
+	switch o.start {
 	case repeat:
 		return
 	case undo:
@@ -371,15 +377,19 @@ func (s *Session) startedLocked(now time.Time, r *round, what step, res store.Re
 		}
 		s.vacateLocked(r)
 		for _, w := range r.wants {
-			if !w.gone {
-				w.tellLocked(res.StartErr)
+			switch {
+			case w.gone:
+			case o.passes && now.Before(w.until):
+				s.wants = append(s.wants, w)
+			default:
+				w.tellLocked(nil, res.StartErr)
 			}
-			w.gone = true
 		}
 		s.look = s.look || s.serves
 	case take:
 		s.applyLocked(now, r, res.Answer, begun)
 	}
+	s.queue.asked -= r.Start.Ahead
 	r.Start, r.wants = nil, nil
 }
 
@@ -390,20 +400,19 @@ func (s *Session) applyLocked(now time.Time, r *round, a *store.Answer, begun []
 		s.witnessLocked(r, a)
 	}
 	s.lease.renew(now, r.at)
-	if s.serves && !r.lost {
-		s.queue.pace.answered(now, now.Sub(r.at))
+	switch {
+	case !s.serves:
+	case r.isLost(): // its slots were given back
+		r.slots = s.queue.reserveLocked(min(r.Start.Wanted-r.Start.Ahead, len(begun)))
+	default:
+		s.queue.pace.Answered(now, now.Sub(r.at))
 	}
 	late := !s.lease.isSure(now) && len(begun) > 0
-	if r.lent > 0 {
-		r.slots = s.queue.reserveLocked(min(r.lent, len(begun)))
-	}
-	tasks := s.keepLocked(r, a, begun, late)
+	tasks := s.keepLocked(r, begun, late)
 	s.learn(r, a, len(tasks), repeated)
 	tasks = s.distributeLocked(r, tasks, a, late)
 	s.handLocked(r, tasks)
-	if s.serves {
-		s.queue.needsLocked(a.More > 0) // even if there was no room to ask for tasks
-	}
+	s.queue.needsLocked(a.More > 0) // even if there was no room to ask for tasks
 	s.claimLocked(a)
 	if s.idle && s.more { // none that can start could: some have moved, or another program's keys are in the way
 		time.AfterFunc(soon, func() { s.Wake() })
@@ -429,20 +438,14 @@ func (s *state) learn(r *round, a *store.Answer, brought int, repeated bool) {
 
 // keepLocked records the started tasks as held. It returns the tasks to handle; the rest go back or
 // fail. late reports that the answer came too late.
-func (s *Session) keepLocked(r *round, a *store.Answer, begun []*Attempt, late bool) []*Attempt {
+func (s *Session) keepLocked(r *round, begun []*Attempt, late bool) []*Attempt {
 	if late {
 		s.recalls++ // tasks of rounds in flight must not overtake these
 	}
-	tasks, n := make([]*Attempt, 0, len(begun)), 0
-	for i := range a.Tasks {
-		if a.Tasks[i].Over {
-			continue
-		}
-		t := begun[n]
-		n++
+	tasks := make([]*Attempt, 0, len(begun))
+	for _, t := range begun {
 		s.held[t.ID] = t
-		s.meetLocked(t)
-		if why, fails := s.fails(&a.Tasks[i], a.Now, r.Start.MaxCrashes); fails {
+		if why, fails := t.fails(r.Start.MaxCrashes); fails {
 			s.say = append(s.say, t.unbegun(why))
 			continue
 		}
@@ -461,43 +464,25 @@ func (s *Session) keepLocked(r *round, a *store.Answer, begun []*Attempt, late b
 	return tasks
 }
 
-// fails returns how a task ends that must not be handled: it has expired, has crashed too often, or is too
-// large. In a failed queue, no task expires.
-func (s *Session) fails(t *store.Attempt, now int64, crashes int) (e store.End, fails bool) {
-	e.Verb = store.Fail
-	size := len(t.Record.Payload)
-	switch expires, most := t.Record.Expires, s.engine.maxPayload(); {
-	case t.Record.Failure == nil && !s.queue.isFailed() && expires > 0 && expires <= now:
-		e.Kind, e.Reason = store.Expired, "its time was over before it started"
-	case crashes > 0 && t.Crashes >= crashes:
-		e.Kind, e.Reason = store.Crashed, fmt.Sprint(t.Crashes, " workers died holding it")
-	case size > most:
-		e.Kind, e.Reason = store.Malformed, fmt.Sprintf("the payload has %d bytes; the limit is %d", size, most)
-	default:
-		return e, false
-	}
-	return e, true
-}
-
-// distributeLocked gives tasks to the callers that asked for some, and returns the rest. If the
-// answer came too late (late), these tasks go back.
+// distributeLocked gives tasks to the callers that asked for some, and returns the rest. late reports that the answer
+// came too late.
 func (s *Session) distributeLocked(r *round, tasks []*Attempt, a *store.Answer, late bool) []*Attempt {
 	for _, w := range r.wants {
-		if w.gone {
-			continue
-		}
 		n := min(w.n, len(tasks))
-		w.n, w.have, tasks = w.n-n, append(w.have, tasks[:n]...), tasks[n:]
-		s.queue.counts.Started.Add(int64(n))
+		more := a.More > 0 && len(a.Tasks) > 0 // but these can't be handled
 		switch {
-		case w.n > 0 && len(a.Tasks) > 0 && a.More > 0, len(w.have) == 0 && (late || r.lost):
-			w.begun = w.begun || late
-			s.wants = append(s.wants, w) // more tasks can start
-		case len(w.have) == 0 && a.More == store.InReturn:
+		case w.gone:
+		case n > 0:
+			s.queue.counts.Started.Add(int64(n))
+			w.tellLocked(tasks[:n:n], nil)
+			tasks = tasks[n:]
+		case late || more || r.isLost():
+			s.wants = append(s.wants, w)
+		case a.More == store.InReturn:
 			s.wants = append(s.wants, w)
 			s.restLocked()
 		default:
-			w.tellLocked(ErrNoTask)
+			w.tellLocked(nil, ErrNoTask)
 		}
 	}
 	return tasks
@@ -511,8 +496,10 @@ func (s *Session) handLocked(r *round, tasks []*Attempt) {
 		if !s.closing && n > 0 && r.recalls == s.recalls && s.queue.takeLocked(tasks[:n], r.slots[:slots:slots]) {
 			tasks, r.slots = tasks[n:], r.slots[slots:]
 		}
-		s.queue.asked -= r.ahead()
-		s.queue.unreserveLocked(s.queue.fillLocked(r.slots), s.idle)
+		if s.idle {
+			s.queue.forgoLocked()
+		}
+		s.queue.vacateLocked(s.queue.fillLocked(r.slots))
 		r.slots = nil
 		if len(tasks) > 0 {
 			s.recalls++ // tasks of rounds in flight must not overtake these either

@@ -3,12 +3,13 @@ package engine
 import (
 	"cmp"
 	"context"
-	"errors"
-	"maps"
+	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/worqr/worqr/internal/prefetch"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/tracing"
 )
 
 // An Attempt is one run of a task.
@@ -33,37 +34,35 @@ type Attempt struct {
 	keep    time.Duration // for how long its result is kept
 	large   bool          // its payload has to be read before it begins
 	began   int64         // ms of Redis time when it was started
+	expires int64         // ms of Redis time; 0: never
 
 	// The fields below are protected by Session.mu.
 	away  bool         // a round in flight ends it
-	tried store.Ending // the ending that Redis has carried out or may have
-	ended bool
-	risky bool // one more crash would fail it; a peer runs one such task at a time
+	ended store.Ending // how Redis has ended it; "" if it hasn't
+	risky bool         // one more crash would fail it; a peer runs one such task at a time
+	story *tracing.Story
 
-	run   atomic.Pointer[run] // of a handler
-	story *story              // nil if it isn't traced
+	run atomic.Pointer[run] // of a handler
 }
 
-// newAttempt returns the attempt of a started task. It may take a while.
-func newAttempt(s *Session, a *store.Attempt) *Attempt {
+// newAttempt returns the attempt of a task that was started at a time. It may take a while.
+func newAttempt(s *Session, a *store.Attempt, now int64) *Attempt {
 	t := &Attempt{
 		ID: a.ID, Name: a.Name, Error: a.Error, Token: a.Token, Retries: a.Retries, Crashes: a.Crashes,
-		session: s, large: a.Large, size: aheadBytes, // a large one is the only one that's prefetched
+		session: s, began: now, large: a.Large, size: prefetch.Bytes, // a large one is the only one that's prefetched
 	}
 	if !t.large {
 		t.describe(&a.Record)
 	}
 	t.ctx, t.cancel = context.WithCancelCause(s.base)
-	if s.engine.Trace.Tasks {
-		t.story = &story{taken: time.Now(), headers: maps.Clone(t.Metadata.Headers)}
-	}
+	t.story = s.engine.Trace.Story()
 	return t
 }
 
 // describe fills in what a record says.
 func (t *Attempt) describe(r *store.Record) {
 	t.Payload, t.Metadata, t.Failure, t.size = r.Payload, r.Metadata, r.Failure, len(r.Payload)
-	t.Enqueued, t.Due, t.keep = r.Enqueued, r.Due, r.Keep
+	t.Enqueued, t.Due, t.expires, t.keep = r.Enqueued, r.Due, r.Expires, r.Keep
 	if r.Failure != nil { // the limits are for the handler that failed
 		t.Metadata.Timeout, t.Metadata.MaxRetries = 0, 0
 	}
@@ -87,6 +86,23 @@ func (t *Attempt) options(o *Options) *Options {
 	return &own
 }
 
+// fails returns how a task ends that must not be handled: it has expired, has crashed too often, or is too
+// large. In a failed queue, no task expires.
+func (t *Attempt) fails(crashes int) (e store.End, fails bool) {
+	e.Verb = store.Fail
+	switch most := t.session.engine.MaxPayload; {
+	case t.Failure == nil && !t.session.queue.isFailed() && t.expires > 0 && t.expires <= t.began:
+		e.Kind, e.Reason = store.Expired, "its time was over before it started"
+	case crashes > 0 && t.Crashes >= crashes:
+		e.Kind, e.Reason = store.Crashed, fmt.Sprint(t.Crashes, " workers died holding it")
+	case !t.large && t.size > most:
+		e.Kind, e.Reason = store.Malformed, fmt.Sprintf("the payload has %d bytes; the limit is %d", t.size, most)
+	default:
+		return e, false
+	}
+	return e, true
+}
+
 // An unfit is the error of a task that fails without being begun. Of a large one, that's known once it's read.
 type unfit struct{ store.End }
 
@@ -105,14 +121,16 @@ func (t *Attempt) fetch(ctx context.Context) error {
 		case t.ctx.Err() != nil:
 			return context.Cause(t.ctx)
 		case err == nil && task == nil: // another worker may have it
-			t.session.lose(t)
+			t.session.mu.Lock()
+			t.endLocked(ErrEvicted)
+			t.session.mu.Unlock()
 			return ErrNotOwner
 		case err == nil:
 			t.session.mu.Lock()
 			t.describe(&task.Record)
 			t.large = false
 			t.session.mu.Unlock()
-			if end, fails := t.session.fails(&store.Attempt{Record: task.Record}, t.began, 0); fails {
+			if end, fails := t.fails(0); fails {
 				return &unfit{end}
 			}
 			return nil
@@ -132,8 +150,8 @@ func (t *Attempt) endLocked(cause error) {
 		return // it has ended already
 	}
 	t.cancel(cause)
-	if a := t.run.Load(); a != nil && a.unwatch == nil && cause != context.Canceled {
-		go a.watch()
+	if a := t.run.Load(); a != nil && cause != context.Canceled {
+		a.call.Expire()
 	}
 }
 
@@ -150,26 +168,6 @@ func (t *Attempt) Context() context.Context { return t.ctx }
 // Draining is closed when the worker begins to leave.
 func (t *Attempt) Draining() <-chan struct{} { return t.session.draining }
 
-// End ends the attempt. You may repeat it if the reply was lost: if the worker is still a member
-// and doesn't hold the attempt, only the worker itself can have ended it. So this call ended it,
-// unless another one was tried before.
-func (t *Attempt) End(ctx context.Context, e store.End) error {
-	return retry(ctx, t.session.engine.CallTimeout, func() error { return t.end(ctx, e) })
-}
-
-func (t *Attempt) end(ctx context.Context, e store.End) error {
-	s, end := t.session, &ending{End: t.endOf(e), done: make(chan settled, 1)}
-	s.mu.Lock()
-	before := t.tryLocked(e.Verb)
-	t.leftLocked(len(e.Result), "")
-	s.sayLocked(end)
-	s.mu.Unlock()
-	d := s.settle(ctx, end)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return t.concludeLocked(e.Verb, before, d)
-}
-
 // endOf fills in what Redis needs to end the attempt.
 func (t *Attempt) endOf(e store.End) store.End {
 	e.Attempt, e.Token, e.Name, e.Size, e.Digest = t.ID, t.Token, t.Name, t.size, t.digest
@@ -177,14 +175,17 @@ func (t *Attempt) endOf(e store.End) store.End {
 		e.Delay = t.keep
 	}
 	if most := t.session.engine.MaxResult; len(e.Result) > most {
-		t.session.engine.failures.oversized(t, len(e.Result), most)
+		t.session.engine.failures.Warn("worqr: a result is too large and isn't stored; store it elsewhere, and return a reference",
+			t.session.queue.id, 1, t.named("bytes", len(e.Result), "MaxResult", most)...)
 		e.Result = nil
 	}
 	return e
 }
 
 // unbegun returns the ending of a task that no handler or caller has begun.
-func (t *Attempt) unbegun(e store.End) *ending { return &ending{End: t.endOf(e), ours: true} }
+func (t *Attempt) unbegun(e store.End) *ending {
+	return &ending{End: t.endOf(e), task: t, unfit: e.Verb == store.Fail}
+}
 
 // named prepends to attrs the attributes that identify the task in a log line: the attempt, and
 // eight digits of the digest, which stay the same over retries. No log line shows payloads or keys.
@@ -198,78 +199,33 @@ func (t *Attempt) short() string {
 	return all[:min(8, len(all))]
 }
 
-// An ending is a request to end an attempt.
+// An ending is a request to end an attempt. A caller waits for its answer. One of a handler's run, or of a task that
+// wasn't begun, is repeated until it's answered.
 type ending struct {
 	store.End
-	done   chan settled // gets one answer; nil if nobody waits for it
-	ours   bool         // nobody waits: it's repeated until it's answered
-	by     *run         // receives the answer; nil if an unbegun task goes back
-	before store.Ending // the verb tried before
-	held   bool         // the task was held when this was first sent
+	task    *Attempt
+	done    chan error // gets one answer; nil if no caller waits for it
+	until   time.Time  // for how long a caller doesn't learn that Redis refuses it for a reason that passes
+	by      *run       // nil if it isn't the end of a handler's run
+	unfit   bool       // the task fails without being begun
+	held    bool       // the task was held when this was first sent
+	refused bool       // Redis has refused it for another reason
 }
 
-func (end *ending) isUnbegun() bool { return end.ours && end.by == nil }
+func (end *ending) isUnbegun() bool { return end.done == nil && end.by == nil }
 
-// isUnfit reports whether the task fails without being begun.
-func (end *ending) isUnfit() bool {
-	if end.Verb != store.Fail || end.by == nil {
-		return end.Verb == store.Fail && end.ours
-	}
-	_, is := end.by.unread.(*unfit)
-	return is
-}
-
-func (end *ending) tellLocked(d settled) {
+// tellLocked answers the request. Only the first answer counts.
+func (end *ending) tellLocked(err error) {
 	if end.by != nil {
-		end.by.storedLocked(end, d)
-		return
+		end.by.queue.storedLocked()
 	}
 	select {
-	case end.done <- d:
-	default: // the caller has stopped waiting
+	case end.done <- err:
+	default:
 	}
 }
 
-// A settled is what came of an ending.
-type settled struct {
-	what    store.Settled
-	err     error
-	unknown bool // it failed, but Redis may have carried it out
-}
-
-// tryLocked records the verb that will end the attempt, and returns the previous one. Call
-// concludeLocked afterwards.
-func (t *Attempt) tryLocked(verb store.Ending) (before store.Ending) {
-	before = t.tried
-	if before == "" {
-		t.tried = verb
-	}
-	return before
-}
-
-// concludeLocked turns the result of an ending into an error. That error may come from a Pool or be
-// the cause of a context, and its methods may use the task, so none is called.
-func (t *Attempt) concludeLocked(verb, before store.Ending, d settled) error {
-	switch {
-	case d.unknown:
-		return d.err
-	case d.err != nil:
-		if before == "" && t.tried == verb {
-			t.tried = "" // Redis didn't carry it out
-		}
-		return d.err
-	case d.what == store.Gone && t.tried != verb:
-		return ErrNotOwner
-	case d.what == store.Gone && before == "" && !t.ended:
-		t.session.queue.counts.Lost.Add(1)
-		t.tried = ""
-		return ErrNotOwner
-	}
-	t.tried, t.ended = verb, true
-	return nil
-}
-
-// lost returns the error of a task whose rounds ended with err.
+// lost returns the error of a task whose session has ended with err.
 func lost(err error) error { return &pair{ErrNotOwner, err} }
 
 // A pair joins two errors. It formats lazily, because pairs are made under locks and a Pool's error
@@ -278,7 +234,3 @@ type pair struct{ first, second error }
 
 func (p *pair) Error() string   { return p.first.Error() + ": " + p.second.Error() }
 func (p *pair) Unwrap() []error { return []error{p.first, p.second} }
-
-// isStored reports whether nothing more is to be done about an outcome, given what concludeLocked returned. In a pair
-// with a Pool's error, ErrNotOwner comes first.
-func isStored(err error) bool { return err == nil || errors.Is(err, ErrNotOwner) }

@@ -1,25 +1,26 @@
 // Package engine serves queues: it does what one peer does with one queue, from the start of a task
-// until its outcome is stored. It uses Redis only through internal/store, as docs/protocol.md
-// describes. It sends no heartbeats and writes no registrations: internal/fleet does both. It also
+// until its outcome is stored. It uses Redis only through the methods of a store.View, as
+// docs/protocol.md describes. It sends no heartbeats and writes no registrations: internal/fleet does both. It also
 // joins queues for the engine, and passes on the answers to heartbeats.
 //
 // # Words
 //
-//   - An Engine has what the served queues of one peer share.
-//   - A Queue is one queue of one peer. It has the handler and the slots, and outlives the
-//     incarnations of the worker.
-//   - A Session is one membership of one worker. Its state is what the worker holds, what the next
-//     round says, and which rounds are in flight.
-//   - An Attempt is one run of a task, and a run is the call of a handler for it.
-//   - An ending is a request to end an attempt. A want is a caller's request for tasks. A slot is room
-//     for a handler.
-//   - A task is prefetched, or ready, when it is held and no handler has begun it.
+//   - An Engine has what the served queues of one peer share (engine.go).
+//   - A Queue is one queue of one peer. It has the handler (queue.go), and the slots and prefetched tasks
+//     (slots.go), and outlives the incarnations of the worker.
+//   - A Session is one membership of one worker, from join to leave (session.go). It has the lease (lease.go),
+//     what shows that Redis has lost writes (losses.go), and what must stop (stops.go).
+//   - The state of a session is what the worker holds, what the next round says, and which rounds are in flight.
+//     It changes when a round is made (round.go), when one is answered (answer.go), and by requests: an ending
+//     ends an attempt, and a want is that of a caller who serves the queue by hand (callers.go).
+//   - An Attempt is one run of a task (attempt.go), and a run is the call of a handler for it (run.go).
+//   - A slot is room for a handler. A task is prefetched, or ready, when it's held and no handler has begun it.
 //
 // # The interface of a session
 //
 // The code that sends heartbeats and joins queues needs only these:
 //
-//	q.Join(View, Membership)      the worker has become a member; begins and returns a Session
+//	q.Join(view, Membership)      the worker has become a member; begins and returns a Session
 //	s.Pulse(pulse, sent)          a heartbeat sent at that time was answered
 //	s.Unheard()                   a heartbeat wasn't answered
 //	s.Refused()                   a heartbeat's answer was that the worker isn't a member
@@ -32,7 +33,7 @@
 //	s.End(why)                    ends it without Redis, as after an eviction
 //	s.Unlisten()                  no more messages; call it after Leave or End
 //	s.Last() round                for the leave or the next join
-//	s.Mark() Mark                 call it before you read the last token of the queue
+//	s.Mark() token                call it before you read the last token of the queue
 //	s.Compare(last, mark)         it was read; reports lost writes
 //
 // The engine calls back Membership.Evicted and Beat, Config.StuckChanged and LostWrites, all without a
@@ -41,16 +42,15 @@
 // # Locks
 //
 // A queue and its sessions share one lock, Queue.mu, which Session.mu points to. While it's held, nothing
-// is logged, no handler, callback or method of an error is called, and nothing waits or does I/O. What is
-// to be logged becomes a note, which a goroutine of the engine says: so neither a heartbeat nor the
-// goroutine that reads replies ever calls a logger. Three locks are taken under it, one at a time: the one
-// of internal/capacity, and those of the notes and of a Trace's events. A run has its own lock, since its
-// handler may return just as Grace ends. No lock is taken under these. Methods that end in Locked
-// expect the lock.
+// is logged, no handler, callback or method of an error is called, and nothing waits or does I/O: that's
+// deferred until it's released. A log line is only put aside, so neither a heartbeat nor the goroutine that
+// reads replies ever calls a logger. Two locks are taken under it, one at a time: the one of
+// internal/capacity, and that of a Trace's events. internal/invoke has one for each call of a handler, which
+// may return just as Grace ends. No lock is taken under these. Methods that end in Locked expect the lock.
 //
-// What a round contains (round.go), what an answer means (answer.go), what follows from a handler's error
-// (verdict.go), and which slots and tasks are taken (slots.go) depend only on the state and the time. Their
-// tests need no Redis and no clock.
+// What a round contains (round.go), what an answer means (answer.go), and which slots and tasks are taken
+// (slots.go) depend only on the state and the time. Their tests need no Redis and no clock. What a handler's
+// error means is decided by internal/verdict, and how much is prefetched by internal/prefetch.
 package engine
 
 import (
@@ -60,7 +60,9 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/capacity"
+	"github.com/worqr/worqr/internal/counts"
 	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/store"
 	"github.com/worqr/worqr/internal/tracing"
 )
 
@@ -80,7 +82,7 @@ var (
 type Config struct {
 	Log          *logs.Log
 	Capacity     *capacity.Capacity
-	Failures     FailurePolicy
+	Failures     logs.FailurePolicy
 	Lease        Lease
 	CallTimeout  time.Duration
 	MaxPayload   int    // bytes; larger payloads of other programs fail as malformed
@@ -96,25 +98,20 @@ type Config struct {
 // An Engine has what the served queues of one peer share.
 type Engine struct {
 	Config
-	failures *failures
+	Counts counts.All
 
 	risk       atomic.Bool // the peer holds a task that would fail after one more crash
-	losses     *rollback
-	notes      logs.Calls     // what was noted under a lock, to be logged
+	failures   *logs.Failures
+	losses     *logs.Rollback
 	background sync.WaitGroup // all goroutines except those of handlers
-
-	mu     sync.Mutex         // protects the field below; nothing is locked under it
-	counts map[string]*Counts // by queue name
 }
 
 // New returns an Engine. It does no I/O and starts nothing.
 func New(c Config) *Engine {
-	e := &Engine{
-		Config: c, failures: newFailures(c.Log, c.Failures), losses: newRollback(c.Log, c.Lease), counts: map[string]*Counts{},
+	if c.MaxPayload <= 0 || c.MaxPayload > store.MaxDigested {
+		c.MaxPayload = store.MaxDigested
 	}
-	e.notes.Dropped = func(n int) { c.Log.Warn("worqr: the logger is too slow; lines were dropped", "lines", n) }
-	e.notes.Panicked = func(v any) { c.Log.Error("worqr: a log line panicked", "err", logs.Text(v)) }
-	return e
+	return &Engine{Config: c, failures: logs.NewFailures(c.Log, c.Failures), losses: logs.NewRollback(c.Log, c.Lease.Beat)}
 }
 
 // Wait waits until no goroutine of the engine runs, except those of handlers. It doesn't wait
@@ -131,9 +128,8 @@ func (e *Engine) Wait() {
 	}
 }
 
-// Flush logs what was noted, and the counts of suppressed lines.
+// Flush logs the counts of suppressed lines, and which queues have lost writes.
 func (e *Engine) Flush() {
-	e.notes.Flush()
-	e.failures.flush()
-	e.losses.flush()
+	e.failures.Flush()
+	e.losses.Flush()
 }

@@ -21,12 +21,13 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 	"github.com/worqr/worqr/internal/tracing"
+	"github.com/worqr/worqr/internal/verdict"
 )
 
 func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 
 // plain are the handler options that tests start from.
-var plain = Options{Concurrency: 4, Grace: time.Second, MaxRetries: 10, MaxCrashes: 3, Keep: 1000, Weight: 1, Backoff: func(t *Attempt, _ error) time.Duration { return DefaultBackoff(t.Retries) }}
+var plain = Options{Concurrency: 4, Grace: time.Second, Policy: verdict.Policy{MaxRetries: 10}, MaxCrashes: 3, Keep: 1000, Weight: 1, Backoff: func(t *Attempt, _ error) time.Duration { return verdict.DefaultBackoff(t.Retries) }}
 
 // A world is a queue on a server, as one peer sees it.
 type world struct {

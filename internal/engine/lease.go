@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"maps"
 	"time"
 
 	"github.com/worqr/worqr/internal/store"
@@ -84,7 +83,7 @@ func (s *Session) unsure() {
 		t.endLocked(ErrLeaseExpired)
 	}
 	if ends > 0 {
-		s.noteLocked(func() {
+		s.mu.laterLocked(func() {
 			s.engine.Log.Warn("worqr: lease expired: Redis didn't answer in time; stopping exclusive handlers; their tasks will be started again",
 				"queue", s.queue.id, "tasks", ends)
 		})
@@ -110,8 +109,11 @@ func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 	if p.Rank == 0 {
 		s.lease.first = now.Add(2 * s.engine.Lease.Beat)
 	}
-	s.stopLocked(p.Stops)
-	s.refusedLocked()
+	s.stopNamedLocked(p.Stops)
+	for _, end := range s.refused {
+		s.sayLocked(end)
+	}
+	s.refused = nil
 	s.compareHeldLocked(p.Held, sent)
 	if !s.serves {
 		return
@@ -120,7 +122,7 @@ func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 		s.recallLocked()
 	}
 	if s.queue.isStuckLocked(now, s.engine.Lease.Beat) {
-		s.queue.pace.lull()
+		s.queue.pace.Lull()
 		s.recallLocked()
 	}
 	s.queue.needsLocked(p.More > 0) // otherwise other workers have taken the tasks
@@ -131,158 +133,12 @@ func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 	s.nudge()
 }
 
-// refusedLocked gives back the tasks that Redis has refused to take back.
-func (s *Session) refusedLocked() {
-	for _, t := range s.refused {
-		if s.held[t.ID] == t {
-			s.giveBackLocked(t)
-		}
-	}
-	s.refused = nil
-}
-
 // Unheard records that a heartbeat failed, so it's unknown whether tasks wait: no capacity is reserved for the queue.
 // The next answer decides.
 func (s *Session) Unheard() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.serves && s.ended == nil {
+	if s.ended == nil {
 		s.queue.needsLocked(false)
-	}
-}
-
-// Marks are what a session knows of Redis's counters. A lower one shows that Redis has lost writes.
-type marks struct {
-	token  int64 // the highest token seen on the queue since Redis last lost some
-	round  int64 // the last answered start
-	losses int   // how many times Redis lost tokens
-}
-
-// A Mark is what a session knew when it sent something: the highest token, and how many times Redis
-// had lost tokens. Many answers may show the same loss, and in any order. It's reported once, since
-// only answers to what was sent after the last loss was noticed can show another one.
-type Mark struct {
-	token  int64
-	losses int
-	round  int64
-}
-
-func (m *marks) now() Mark { return Mark{m.token, m.losses, m.round} }
-
-// isLost reports whether a last token shows a loss that isn't known yet, and takes note of it.
-func (m *marks) isLost(last int64, since Mark) bool {
-	if last >= since.token || since.losses != m.losses {
-		return false
-	}
-	m.losses++
-	m.token = last
-	return true
-}
-
-// Mark returns what the session knows now.
-func (s *Session) Mark() Mark {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.marks.now()
-}
-
-// Compare reports lost writes if the last token of the queue, which Redis was asked for after the
-// mark, is lower than the mark's.
-func (s *Session) Compare(last int64, since Mark) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.compareLocked(last, since)
-}
-
-func (s *Session) compareLocked(last int64, since Mark) {
-	if s.marks.isLost(last, since) {
-		s.lostLocked("Redis no longer has a token that it had issued")
-	}
-}
-
-// witnessLocked compares an answer with what was known when its round was sent.
-func (s *Session) witnessLocked(r *round, a *store.Answer) {
-	s.compareLocked(a.Last-int64(len(a.Tasks)), r.mark)
-	if a.Before < r.mark.round {
-		s.lostLocked("Redis no longer has a round that it had acknowledged")
-	}
-	if r.mark.losses == s.marks.losses || a.Last > s.marks.token {
-		s.marks.token = max(s.marks.token, a.Last)
-	}
-	s.marks.round = max(s.marks.round, r.Start.Round)
-}
-
-// lostLocked records that Redis, or the server that replaced it, has lost something that it had
-// acknowledged. Everything acknowledged since is lost, too: enqueued tasks, and the outcomes of
-// tasks, which then run again. Setting back Redis's clock looks the same.
-func (s *Session) lostLocked(sign string) {
-	s.queue.counts.LostWrites.Add(1)
-	s.noteLocked(func() {
-		if s.engine.LostWrites != nil {
-			s.engine.LostWrites(s.queue.name, sign)
-		}
-		s.engine.losses.note(s.queue.name, sign)
-	})
-}
-
-// compareEach is how many heartbeats may pass while rounds are in flight, so that numbers can't be compared.
-const compareEach = 10
-
-// compareHeldLocked handles the number of attempts that the worker held, according to Redis, when a
-// heartbeat arrived. The heartbeat was sent at the given time. If Redis and the worker may disagree, for
-// example because Redis has lost writes, it's asked for them.
-func (s *Session) compareHeldLocked(held int, sent time.Time) {
-	isQuiet := len(s.flight) == 0 && s.talked.Before(sent)
-	switch s.passes++; {
-	case s.looking || isQuiet && held == len(s.held):
-		s.passes = 0
-	case isQuiet || s.passes >= compareEach:
-		s.passes, s.looking = 0, true
-		s.engine.background.Go(s.reconcile)
-	}
-}
-
-// reconcile compares the tasks that Redis assigns to this worker with those that it holds. Tasks that it
-// doesn't hold, although the rounds that started them were answered before, go back to the front. Tasks
-// that Redis no longer assigns to it end, unless a round was about to end them.
-func (s *Session) reconcile() {
-	s.mu.Lock()
-	ours, answered := maps.Clone(s.held), s.marks.round
-	s.mu.Unlock()
-	theirs, err := s.view.Held(s.ctx, s.member.Worker)
-	var strangers []*Attempt
-	for id, token := range theirs {
-		if ours[id] == nil && store.RoundOf(id) <= answered {
-			if task, err := s.view.Fetch(s.ctx, id); err == nil && task != nil { // otherwise later heartbeats differ again
-				t := &Attempt{ID: id, Name: task.Name, Token: token, session: s}
-				t.describe(&task.Record)
-				strangers = append(strangers, t)
-			}
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.looking = false
-	if err != nil || s.ended != nil {
-		return
-	}
-	for _, t := range strangers {
-		s.giveBackLocked(t)
-		s.noteLocked(func() {
-			if s.engine.failures.strange.Allow(s.queue.id) {
-				s.engine.Log.Warn("worqr: returning a task that Redis assigns to this worker but the worker doesn't hold", t.named()...)
-			}
-		})
-	}
-	for id, t := range ours {
-		if _, ok := theirs[id]; ok || s.held[id] != t || t.away {
-			continue
-		}
-		s.noteLocked(func() { s.engine.Log.Warn("worqr: stopping a task whose start Redis has lost", t.named()...) })
-		s.queue.counts.Lost.Add(1)
-		delete(s.held, id)
-		t.lostLocked(ErrNotOwner)
-		t.endLocked(ErrEvicted)
-		s.safeLocked(t)
 	}
 }

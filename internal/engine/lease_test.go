@@ -57,10 +57,10 @@ func TestPulse(t *testing.T) {
 		"idle since the heartbeat":         {setup: func(s *Session) { s.idle, s.talked = true, noon.Add(1) }, pulse: store.Pulse{Rank: -1}},
 		"another worker is idle":           {setup: func(s *Session) { s.ready("a") }, pulse: store.Pulse{Rank: -1, Idle: 1, Held: 1}, crowded: true, says: 1},
 		"only this one is idle":            {setup: func(s *Session) { s.idle = true; s.ready("a") }, pulse: store.Pulse{Rank: 0, Idle: 1, Held: 1}},
-		"handlers hang":                    {setup: func(s *Session) { s.ready("a"); s.queue.pace.lull() }, pulse: store.Pulse{Rank: -1, Held: 1}, says: 1},
-		"they may hang: Prefetch is set":   {setup: func(s *Session) { s.ready("a"); s.queue.pace.lull(); s.queue.opts.Prefetch = 3 }, pulse: store.Pulse{Rank: -1, Held: 1}},
+		"handlers hang":                    {setup: func(s *Session) { s.ready("a"); s.queue.pace.Lull() }, pulse: store.Pulse{Rank: -1, Held: 1}, says: 1},
+		"they may hang: Prefetch is set":   {setup: func(s *Session) { s.ready("a"); s.queue.pace.Lull(); s.queue.opts.Prefetch = 3 }, pulse: store.Pulse{Rank: -1, Held: 1}},
 		"a prefetched task must stop":      {setup: func(s *Session) { s.ready("a") }, pulse: store.Pulse{Rank: -1, Held: 1, Stops: []string{"a", "unknown"}}, says: 1},
-		"what was refused goes back":       {setup: func(s *Session) { s.refused = []*Attempt{s.holds("a", 1, ""), {ID: "gone"}} }, pulse: store.Pulse{Rank: -1, Held: 1}, says: 1},
+		"what was refused goes back":       {setup: func(s *Session) { s.refused = []*ending{s.holds("a", 1, "").unbegun(store.End{Verb: store.Stop})} }, pulse: store.Pulse{Rank: -1, Held: 1}, says: 1},
 		"as many as it holds":              {setup: func(s *Session) { s.holds("a", 1, "") }, pulse: store.Pulse{Rank: -1, Held: 1}},
 		"more than it holds":               {pulse: store.Pulse{Rank: -1, Held: 1}, compares: 1},
 		"more, while rounds are in flight": {setup: func(s *Session) { s.sends() }, pulse: store.Pulse{Rank: -1, Held: 1}},
@@ -93,26 +93,49 @@ func TestPulse(t *testing.T) {
 func (s *Session) ready(id string) {
 	t := s.holds(id, 1, "")
 	s.queue.ready, s.queue.bytes, s.queue.taken = append(s.queue.ready, t), s.queue.bytes+t.size, 4
-	s.queue.pace.last = noon
+	s.queue.pace.Returned(noon, time.Second, 4)
 }
 
-// A token, a round or a deadline that goes back shows that Redis has lost writes; each loss is reported once.
+// A token or a round that goes back shows that Redis has lost writes.
 func TestLossOfTokens(t *testing.T) {
 	t.Parallel()
-	m := marks{token: 9}
-	before := m.now()
-	for i, c := range []struct {
-		last  int64
-		since Mark
-		lost  bool
-	}{{9, before, false}, {12, before, false}, {5, before, true}, {5, before, false}, {4, m.now(), false}} {
-		if lost := m.isLost(c.last, c.since); lost != c.lost {
-			t.Errorf("%d: %v", i, lost)
-		}
+	for name, c := range map[string]struct {
+		last, before int64 // according to the answer
+		lost         int
+	}{
+		"as known":         {12, 7, 0},
+		"others started":   {15, 7, 0},
+		"a token is gone":  {11, 7, 1},
+		"a round is gone":  {12, 6, 1},
+		"both are gone":    {3, 0, 2},
+		"Redis lost a lot": {0, -1, 2},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			is := is.New(t)
+			s := seated(t, nil)
+			s.marks = marks{token: 12, round: 7}
+			s.mu.after = nil
+			s.witnessLocked(&round{Round: store.Round{Start: &store.Start{Round: 8}}}, &store.Answer{Last: c.last, Before: c.before})
+			is.Equal(len(s.mu.after), c.lost)
+			is.Equal(s.marks, marks{token: c.last, round: 8}) // what is compared next
+		})
 	}
-	if !m.isLost(4, m.now()) {
-		t.Error("the next loss isn't noticed")
+}
+
+// Many signs of one loss are reported once.
+func TestLossIsReportedOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w := lonely(t)
+	s := newSession(w.Queue, w.view, Membership{Worker: "w", Asked: 9})
+	mark := s.Mark()
+	s.Compare(9, mark)
+	is.Equal(w.counts.LostWrites.Load(), int64(0))
+	for range 3 {
+		s.Compare(5, mark)
 	}
+	is.Equal(w.counts.LostWrites.Load(), int64(1))
 }
 
 // The times that follow from a lease.
@@ -198,8 +221,8 @@ func TestSessionEnds(t *testing.T) {
 			if s.engine.risk.Load() || len(s.held) > 0 || len(s.queue.ready) > 0 || s.queue.bytes != 0 || s.queue.taken != 0 || s.queue.session != nil || s.ctx.Err() == nil {
 				t.Error("something is left")
 			}
-			if d := <-end.done; !errors.Is(d.err, ErrNotOwner) || !errors.Is(d.err, c.why) {
-				t.Error("a caller that ends a task gets", d.err)
+			if err := <-end.done; !errors.Is(err, ErrNotOwner) || !errors.Is(err, c.why) {
+				t.Error("a caller that ends a task gets", err)
 			}
 			if got := <-empty.got; got.err != c.why {
 				t.Error("a caller that wants a task gets", got.err)
@@ -210,8 +233,8 @@ func TestSessionEnds(t *testing.T) {
 			if s.lookLocked() || s.refuseLocked() != c.why {
 				t.Error("later callers get", s.refuseLocked())
 			}
-			other := &ending{End: task.endOf(store.End{Verb: store.Stop}), done: make(chan settled, 1)}
-			if s.sayLocked(other); len(s.say) > 0 || (<-other.done).err == nil {
+			other := &ending{End: task.endOf(store.End{Verb: store.Stop}), task: task, done: make(chan error, 1)}
+			if s.sayLocked(other); len(s.say) > 0 || <-other.done == nil {
 				t.Error("an ending is accepted")
 			}
 		})

@@ -157,7 +157,7 @@ func TestErrorsUsePeer(t *testing.T) {
 				t.Fatal("it hangs")
 			}
 			unknown := name == "no reply"
-			is.Equal(errors.Is((<-end.done).err, store.ErrUnknown), unknown)
+			is.Equal(errors.Is(<-end.done, store.ErrUnknown), unknown)
 			is.Equal(errors.Is((<-asked.got).err, store.ErrUnknown), unknown)
 		})
 	}

@@ -2,14 +2,15 @@ package engine
 
 import (
 	"context"
-	"errors"
-	"runtime/debug"
 	"sync"
 	"time"
 
 	"github.com/worqr/worqr/internal/capacity"
+	"github.com/worqr/worqr/internal/counts"
 	"github.com/worqr/worqr/internal/logs"
+	"github.com/worqr/worqr/internal/prefetch"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/verdict"
 )
 
 // A Queue is one queue of a peer. It outlives the incarnations of the worker, and so do running
@@ -21,15 +22,14 @@ type Queue struct {
 	engine  *Engine
 	id      string          // the name, or a different one for its failed queue
 	name    string          // the same for both
-	counts  *Counts         // shared by both
+	counts  *counts.Counts  // shared by both
 	handler Handler         // nil while the queue is served by hand
 	share   *capacity.Share // nil while the queue is served by hand
 	upset   logs.Outage     // outcomes that Redis refuses
-	unsound logs.Outage     // failures of Backoff and of errors' methods
+	unsound logs.Outage     // failures of Backoff
 	unread  logs.Outage     // large payloads that can't be read
 
 	handlers sync.WaitGroup // goroutines that run handlers that weren't disowned
-	stored   chan struct{}  // holds a value when an outcome was stored; capacity 1
 
 	mu       monitor         // protects the fields below, and those of sessions
 	base     context.Context // parent of the tasks' contexts
@@ -42,26 +42,54 @@ type Queue struct {
 	ready    []*Attempt      // prefetched, oldest first
 	bytes    int             // of the payloads of ready
 	asked    int             // tasks to prefetch that were asked for
-	pace     pace
-	ending   int // tasks whose outcome has yet to be stored
+	pace     prefetch.Pace
+	ending   int           // tasks whose outcome has yet to be stored
+	stored   chan struct{} // closed when there are none; nil if nobody waits for that
 	draining bool
 }
+
+// A monitor is the lock of a queue and of its sessions. Code that holds it defers what must not
+// happen under the lock, such as logging and callbacks, until Unlock. Unlock also passes on freed
+// capacity.
+type monitor struct {
+	capacity *capacity.Capacity
+
+	mu    sync.Mutex // protects the fields below
+	after []func()   // in order
+	pass  bool       // units were taken or given back
+}
+
+func (m *monitor) Lock() { m.mu.Lock() }
+
+// Unlock releases the lock and runs what was deferred.
+func (m *monitor) Unlock() {
+	after, pass := m.after, m.pass
+	m.after, m.pass = nil, false
+	m.mu.Unlock()
+	for _, do := range after {
+		do()
+	}
+	if pass {
+		m.capacity.Pass()
+	}
+}
+
+// laterLocked defers a log line or a call until the lock is released.
+func (m *monitor) laterLocked(do func()) { m.after = append(m.after, do) }
 
 // A Handler works on a task. If it returns no error, the result is stored with the outcome.
 type Handler func(ctx context.Context, t *Attempt) (result []byte, err error)
 
 // Options are those of a handler, with defaults filled in.
 type Options struct {
+	verdict.Policy
 	Concurrency int
 	Timeout     time.Duration // 0: none
 	Grace       time.Duration
-	MaxRetries  int
 	MaxCrashes  int
-	Keep        int                                       // failed tasks
+	Keep        int                                       // failed tasks; 0: all
 	Backoff     func(t *Attempt, err error) time.Duration // before a retry after err
 	Exclusive   bool
-	FailOnPanic bool
-	Followed    bool // failed tasks have a handler
 	Priority    int
 	Weight      int
 	Prefetch    int
@@ -70,7 +98,10 @@ type Options struct {
 // Queue returns a queue of the peer. Until Serve is called, it's served by hand, and only the options
 // MaxCrashes and Keep matter. Its counters belong to name.
 func (e *Engine) Queue(name, id string, o Options) *Queue {
-	return &Queue{mu: monitor{capacity: e.Capacity}, engine: e, id: id, name: name, counts: e.counted(name), opts: &o, base: context.Background(), stored: make(chan struct{}, 1)}
+	return &Queue{
+		engine: e, id: id, name: name, counts: e.Counts.Of(name),
+		mu: monitor{capacity: e.Capacity}, base: context.Background(), opts: &o,
+	}
 }
 
 // Serve makes a handler work on the queue. Call it before the first Join.
@@ -92,7 +123,7 @@ func (q *Queue) SetBase(ctx context.Context) {
 }
 
 // Join begins a session once the worker has joined the queue.
-func (q *Queue) Join(v View, m Membership) *Session {
+func (q *Queue) Join(v *store.View, m Membership) *Session {
 	s := newSession(q, v, m)
 	q.mu.Lock()
 	q.session = s
@@ -112,47 +143,29 @@ func (q *Queue) Options() *Options {
 	return q.opts
 }
 
-// limitsLocked returns the limits that decide whether a task starts or fails, and how many
-// failed tasks are kept.
-func (q *Queue) limitsLocked() (crashes, keep int) {
-	if keep = q.opts.Keep; q.opts.Followed {
-		keep = 0
-	}
-	return max(q.opts.MaxCrashes, 0), keep
-}
-
 // storedLocked records that the outcome of a task was stored.
 func (q *Queue) storedLocked() {
-	q.ending--
-	q.signalStoredLocked()
-}
-
-// signalStoredLocked wakes a call of Stored.
-func (q *Queue) signalStoredLocked() {
-	select {
-	case q.stored <- struct{}{}:
-	default:
+	if q.ending--; q.ending == 0 && q.stored != nil {
+		close(q.stored)
+		q.stored = nil
 	}
 }
 
 // Stored waits until the outcomes of all tasks whose handlers have returned are stored, or ctx
 // ends.
 func (q *Queue) Stored(ctx context.Context) {
-	for {
-		q.mu.Lock()
-		ending := q.ending
-		if ending == 0 {
-			q.signalStoredLocked() // Run and Unhandle may both wait
-		}
-		q.mu.Unlock()
-		if ending == 0 {
-			return
-		}
-		select {
-		case <-q.stored:
-		case <-ctx.Done():
-			return
-		}
+	q.mu.Lock()
+	if q.ending > 0 && q.stored == nil {
+		q.stored = make(chan struct{})
+	}
+	stored := q.stored
+	q.mu.Unlock()
+	if stored == nil {
+		return
+	}
+	select {
+	case <-stored:
+	case <-ctx.Done():
 	}
 }
 
@@ -186,45 +199,6 @@ func (q *Queue) Grace() time.Duration {
 // HandlersDone waits until no handler runs, except those that were disowned.
 func (q *Queue) HandlersDone() { q.handlers.Wait() }
 
-// pause calls Backoff for the delay after a failure, and recovers from its panics.
-func (q *Queue) pause(o *Options, t *Attempt, failure error) (d time.Duration) {
-	defer func() {
-		var err error
-		attrs := []any{"queue", q.id}
-		if v := recover(); v != nil {
-			stack := debug.Stack()
-			d, err = DefaultBackoff(t.Retries), &panicError{value: v, stack: stack}
-			attrs = append(attrs, "stack", string(stack))
-		}
-		q.unsound.Note(q.engine.Log, "Backoff panicked; using the default", err, attrs...)
-	}()
-	return min(max(o.Backoff(t, failure), 0), Longest)
-}
-
-// disown logs, with a stack, that a handler ignores its context.
-func (q *Queue) disown(r *run, cause error) {
-	if q.engine.failures.stuck.Allow(q.id) {
-		q.engine.Log.Error("worqr: a handler didn't return after its context ended; its slot goes to other tasks",
-			r.task.named("cause", cause, "grace", r.opts.Grace, "stack", stackOf(r.label))...)
-	}
-}
-
-// keepTrying sends a refused outcome again until it's stored or the worker no longer holds the task.
-func (q *Queue) keepTrying(t *Attempt, e store.End) {
-	for retry := (&store.Backoff{}); ; {
-		select {
-		case <-time.After(retry.Next()):
-		case <-t.session.ctx.Done():
-		}
-		err := t.End(context.Background(), e)
-		if err == nil || errors.Is(err, ErrNotOwner) {
-			q.upset.Note(q.engine.Log, "can't store task results; retrying", nil, "queue", q.id)
-			return
-		}
-		q.upset.Note(q.engine.Log, "can't store task results; retrying", err, "queue", q.id)
-	}
-}
-
 // Recall returns the prefetched tasks.
 func (q *Queue) Recall() {
 	q.mu.Lock()
@@ -251,7 +225,7 @@ func (q *Queue) setOptions(o Options) {
 	q.forgoLocked() // spare slots were taken under the old options
 	q.share.Set(o.Weight, o.Priority)
 	for _, of := range q.grabLocked(len(q.ready)) {
-		q.beginLocked(q.nextLocked(), of, true)
+		q.beginLocked(q.nextLocked(), of)
 	}
 	if s := q.session; s != nil && o.Prefetch != 0 && len(q.ready) > max(o.Prefetch, 0) {
 		s.recallLocked()

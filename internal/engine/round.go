@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/worqr/worqr/internal/prefetch"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -19,15 +20,14 @@ const (
 
 // A state is what a session knows: what it holds, what it has to say, and what is in flight.
 type state struct {
-	ended   error     // why there are no more rounds
-	closing bool      // start no more tasks
-	patient time.Time // until then, a closing session says again what Redis will soon accept
-	silent  bool      // send no more rounds
-	serves  bool      // there is a handler
+	ended   error // why there are no more rounds
+	closing bool  // start no more tasks
+	silent  bool  // send no more rounds
+	serves  bool  // there is a handler
 
 	held    map[string]*Attempt
-	refused []*Attempt // tasks still held because Redis refused to take them back
-	say     []*ending
+	say     []*ending // for the next round
+	refused []*ending // by Redis; the next heartbeat says them again
 	wants   []*want
 	flight  []*round  // sent and not answered, oldest first
 	number  int64     // of the last start
@@ -56,18 +56,18 @@ type round struct {
 	ends        []*ending // of the Finish, in its order
 	wants       []*want   // that the Start asks for first
 	slots       []slot    // for the handler's tasks, which follow
-	lent        int       // slots given back while the reply was lost
 	index       int64     // it's the nth that was sent
 	at          time.Time // when it was sent
-	mark        Mark      // what the session knew then
 	recalls     int       // how many times ready tasks had been recalled by then
-	lost        bool      // Redis may have carried it out before: it's repeated unchanged
-	failures    int       // how often it has failed since then
+	failures    int       // how often it has failed since a reply was lost, including that
 	losses      int       // how many of these times Redis may have got it
 	since       time.Time // when the first reply was lost
 	again       bool      // it has to be sent again
 	answer      atomic.Pointer[store.Replied]
 }
+
+// isLost reports whether a reply was lost. Then Redis may have carried it out, and it's repeated unchanged.
+func (r *round) isLost() bool { return r.failures > 0 }
 
 // ahead returns how many tasks the round prefetches.
 func (r *round) ahead() int {
@@ -92,7 +92,7 @@ func (s *Session) nextLocked(now time.Time) *round {
 	if s.serves && !s.closing {
 		free = s.queue.freeLocked()
 		if s.idle && s.look { // others may have been woken, too, and have free slots
-			s.queue.pace.lull()
+			s.queue.pace.Lull()
 		}
 		if !s.idle && !s.crowded {
 			room = s.queue.roomLocked()
@@ -105,17 +105,11 @@ func (s *Session) nextLocked(now time.Time) *round {
 	if !s.isDue(free, room, enough) {
 		return nil
 	}
-	r := s.composeLocked(now, s.queue, free, room)
+	r := s.composeLocked(now, free, room)
 	if r == nil {
 		return nil
 	}
-	if r.Finish != nil {
-		r.Finish.Worker = s.member.Worker
-	}
-	if r.Start != nil {
-		r.Start.Worker, r.Start.Lease = s.member.Worker, s.engine.Lease.Grant
-	}
-	r.mark, s.talked = s.marks.now(), now
+	s.talked = now
 	s.flight = append(s.flight, r)
 	return r
 }
@@ -124,13 +118,13 @@ func (s *Session) nextLocked(now time.Time) *round {
 // nothing else may be sent.
 func (s *state) repeated() (r *round, repeating bool) {
 	for _, f := range s.flight {
-		repeating = repeating || f.lost
+		repeating = repeating || f.isLost()
 		if f.again && r == nil {
 			r = f
 		}
 	}
 	for _, f := range s.flight {
-		if r != nil && !f.again && !f.lost {
+		if r != nil && !f.again && !f.isLost() {
 			return nil, true // its failure is about to come
 		}
 	}
@@ -161,23 +155,23 @@ func (s *state) worth() int {
 
 // composeLocked makes the next round. It takes slots from the queue for the tasks that it asks for. It
 // returns nil if there's nothing to send.
-func (s *state) composeLocked(now time.Time, q *Queue, free, room int) *round {
+func (s *Session) composeLocked(now time.Time, free, room int) *round {
 	r := &round{index: s.sent + 1, at: now, recalls: s.recalls}
-	crashes, keep := q.limitsLocked()
+	opts, worker := s.queue.opts, s.member.Worker
 	back := s.gather(r) || s.isRecalled()
 	if len(r.ends) > 0 {
-		r.Finish = &store.Finish{MaxFailed: keep, Ends: make([]*store.End, len(r.ends))}
+		r.Finish = &store.Finish{Worker: worker, MaxFailed: opts.Keep, Ends: make([]*store.End, len(r.ends))}
 		for i, end := range r.ends {
 			r.Finish.Ends[i] = &end.End
 		}
 	}
-	start := &store.Start{MaxCrashes: crashes, Stamp: now.UnixMilli()}
+	start := &store.Start{Worker: worker, Lease: s.engine.Lease.Grant, MaxCrashes: max(opts.MaxCrashes, 0), Stamp: now.UnixMilli()}
 	if !back {
-		s.requestLocked(r, start, q, free, room)
+		s.requestLocked(r, start, free, room)
 	}
 	if s.look && !back || start.Wanted > 0 {
 		s.number++
-		start.Round, start.Solo = s.number, s.maySolo(q.engine)
+		start.Round, start.Solo = s.number, s.maySolo()
 		r.Start, s.look = start, false
 	}
 	if r.Finish == nil && r.Start == nil {
@@ -188,7 +182,7 @@ func (s *state) composeLocked(now time.Time, q *Queue, free, room int) *round {
 }
 
 // requestLocked makes a start ask for tasks: for callers, for free slots, and to prefetch.
-func (s *state) requestLocked(r *round, start *store.Start, q *Queue, free, room int) {
+func (s *Session) requestLocked(r *round, start *store.Start, free, room int) {
 	for len(s.wants) > 0 && start.Wanted < store.RoundWeight {
 		start.Wanted = min(start.Wanted+s.wants[0].n, store.RoundWeight)
 		r.wants, s.wants = append(r.wants, s.wants[0]), s.wants[1:]
@@ -198,12 +192,12 @@ func (s *state) requestLocked(r *round, start *store.Start, q *Queue, free, room
 	}
 	n := min(s.ask, store.RoundWeight-start.Wanted)
 	if free > 0 {
-		r.slots = q.reserveLocked(min(n, free))
+		r.slots = s.queue.reserveLocked(min(n, free))
 	}
 	start.Idle = len(r.slots) > 0
 	start.Ahead = min(room, n-len(r.slots))
 	start.Wanted += len(r.slots) + start.Ahead
-	q.asked += start.Ahead
+	s.queue.asked += start.Ahead
 }
 
 // isRecalled reports whether tasks that a round in flight brings go back. What starts behind it would follow them, and then
@@ -213,8 +207,8 @@ func (s *state) isRecalled() bool {
 }
 
 // maySolo reports whether a round may start a risky task: the peer has none, and no other round in flight may.
-func (s *state) maySolo(e *Engine) bool {
-	return !e.risk.Load() && !slices.ContainsFunc(s.flight, func(f *round) bool { return f.Start != nil && f.Start.Solo })
+func (s *Session) maySolo() bool {
+	return !s.engine.risk.Load() && !slices.ContainsFunc(s.flight, func(f *round) bool { return f.Start != nil && f.Start.Solo })
 }
 
 // gather moves as many ends into a round as fit. It reports whether the round must not ask for tasks: those that go
@@ -227,16 +221,15 @@ func (s *state) gather(r *round) (back bool) {
 	}
 	rest, recalled := slices.Clone(s.say[n:]), s.isRecalled()
 	for _, end := range s.say[:n] {
-		t := s.held[end.Attempt]
+		t := end.task
+		isHeld := s.held[t.ID] == t
 		// What a round in flight brings goes back, too, and has started later: it must do so before the others. And
 		// another round may be ending this one: one at a time.
-		if recalled && end.Verb == store.Stop || t != nil && t.away {
+		if recalled && end.Verb == store.Stop || isHeld && t.away {
 			rest = append(rest, end)
 			continue
 		}
-		if end.held = t != nil; end.held {
-			t.away = true
-		}
+		end.held, t.away = isHeld, true
 		r.ends = append(r.ends, end)
 	}
 	s.say = rest
@@ -255,7 +248,7 @@ func (s *state) gather(r *round) (back bool) {
 		kindB, tokenB := rank(b)
 		return cmp.Or(cmp.Compare(kindA, kindB), cmp.Compare(tokenA, tokenB))
 	})
-	return len(rest) > mostAhead || slices.ContainsFunc(rest, func(end *ending) bool { return end.Verb == store.Stop })
+	return len(rest) > prefetch.Most || slices.ContainsFunc(rest, func(end *ending) bool { return end.Verb == store.Stop })
 }
 
 // fitting returns how many of the first ends fit into a round.
@@ -298,43 +291,4 @@ func nextAsk(ask, brought int, full, limited bool) int {
 		return min(2*ask, store.RoundWeight)
 	}
 	return max(firstAsk, brought)
-}
-
-// A want is a request for up to n tasks. If a round can't bring all, further rounds bring the rest.
-// Session.mu protects all fields except got.
-type want struct {
-	n     int        // how many are missing
-	have  []*Attempt // what earlier rounds have brought
-	begun bool       // an answer came too late, so its tasks go back
-	got   chan taken // gets one answer
-	gone  bool       // nobody waits for it anymore
-}
-
-// A taken is the answer to a want.
-type taken struct {
-	tasks []*Attempt
-	err   error // if there are none
-}
-
-// tellLocked answers the request unless it was answered. The caller gets err only if there are no
-// tasks.
-func (w *want) tellLocked(err error) {
-	t := taken{tasks: w.have}
-	if len(w.have) == 0 {
-		t.err = err
-	}
-	select {
-	case w.got <- t:
-	default:
-	}
-}
-
-// loseLocked answers the request when the session has ended. Tasks that were started for it are lost, and other
-// workers count a crash for each; so the error matches store.ErrUnknown then. asked reports that they may have been.
-func (w *want) loseLocked(err error, asked bool) {
-	if asked || w.begun || len(w.have) > 0 {
-		err = &pair{err, store.ErrUnknown}
-	}
-	w.have = nil
-	w.tellLocked(err)
 }

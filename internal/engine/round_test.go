@@ -14,6 +14,8 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/capacity"
+	"github.com/worqr/worqr/internal/counts"
+	"github.com/worqr/worqr/internal/invoke"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -51,7 +53,7 @@ func sitting(t *testing.T, q *world) *Session {
 
 // holds makes the session hold an attempt.
 func (s *Session) holds(id string, token int64, name string) *Attempt {
-	t := newAttempt(s, &store.Attempt{ID: id, Token: token, Name: name, Record: store.Record{Payload: []byte(id)}})
+	t := newAttempt(s, &store.Attempt{ID: id, Token: token, Name: name, Record: store.Record{Payload: []byte(id)}}, 0)
 	s.held[id] = t
 	return t
 }
@@ -62,7 +64,7 @@ func (s *Session) says(t *Attempt, verb store.Ending) *ending {
 	if verb == store.Fail {
 		e.Kind, e.Reason = store.Failed, "no"
 	}
-	end := &ending{End: t.endOf(e), done: make(chan settled, 1)}
+	end := &ending{End: t.endOf(e), task: t, done: make(chan error, 1)}
 	s.say = append(s.say, end)
 	return end
 }
@@ -93,7 +95,7 @@ func (s *Session) gets(r *round, res store.Result) {
 	if res.Answer != nil {
 		begun = s.begin(res.Answer)
 	}
-	s.handleLocked(noon, r, res, outcomeOf(r, res), begun)
+	s.handleLocked(noon, r, res, s.outcomeOf(noon, r, res), begun)
 }
 
 // A round says as much as fits: plain ends first; the tasks that go back last, in the order of their
@@ -184,7 +186,7 @@ func TestRoundAsks(t *testing.T) {
 		"too little to prefetch":    {func(s *Session) { s.paced(400 * time.Microsecond); s.ask, s.queue.taken, s.plenty = 50, 4, true }, none, 0, false, false},
 		"none came to prefetch":     {func(s *Session) { s.queue.opts.Prefetch, s.ask, s.queue.taken, s.more = 100, 50, 4, true }, none, 0, false, false},
 		"fast handlers":             {func(s *Session) { s.paced(10 * time.Microsecond); s.ask = 50 }, 50, 46, true, false},
-		"fast ones, after a lull":   {func(s *Session) { s.paced(10 * time.Microsecond); s.queue.pace.lull(); s.ask = 50 }, 4, 0, true, false},
+		"fast ones, after a lull":   {func(s *Session) { s.paced(10 * time.Microsecond); s.queue.pace.Lull(); s.ask = 50 }, 4, 0, true, false},
 		"fast ones, woken":          {func(s *Session) { s.paced(10 * time.Microsecond); s.ask, s.idle, s.look = 50, true, true }, 4, 0, true, false},
 		"woken, with a Prefetch":    {func(s *Session) { s.queue.opts.Prefetch, s.ask, s.idle, s.look = 100, 50, true, true }, 4, 0, true, false},
 		"nothing more to prefetch":  {func(s *Session) { s.queue.opts.Prefetch, s.queue.taken = 100, 4 }, none, 0, false, false},
@@ -225,7 +227,7 @@ func TestRoundAsks(t *testing.T) {
 }
 
 // paced makes it known how long handlers run.
-func (s *Session) paced(run time.Duration) { s.queue.pace.run, s.queue.pace.last = run, noon }
+func (s *Session) paced(run time.Duration) { s.queue.pace.Returned(noon, run, 4) }
 
 // A worker that was woken prefetches only once a handler has returned since: others may have free slots.
 func TestPrefetchAfterALull(t *testing.T) {
@@ -237,7 +239,7 @@ func TestPrefetchAfterALull(t *testing.T) {
 	r := s.sends()
 	s.gets(r, s.brings(r, 4, 99))
 	is.Equal(s.sends(), nil) // all handlers are busy
-	s.queue.pace.returned(noon, 10*time.Microsecond, 4)
+	s.queue.pace.Returned(noon, 10*time.Microsecond, 4)
 	is.True(s.sends().Start.Ahead > 0)
 }
 
@@ -352,7 +354,7 @@ func TestUndone(t *testing.T) {
 	number := r.Start.Round
 	oom := errors.New("OOM")
 	s.gets(r, store.Result{FinishErr: oom, StartErr: oom})
-	is.Equal((<-end.done).err, oom)
+	is.Equal(<-end.done, oom)
 	is.Equal((<-w.got).err, oom)
 	is.Equal(len(s.say), 1)
 	is.Equal(len(s.flight), 0)
@@ -410,22 +412,22 @@ func TestSettles(t *testing.T) {
 		said                    store.Ending
 		ours, repeated, strange bool // strange: the task wasn't held
 		held                    bool // the task is still held afterwards
-		told                    store.Settled
+		told                    error
 		again                   bool // the next heartbeat returns it
-		count                   func(c *Counts) int64
+		count                   func(c *counts.Counts) int64
 	}{
-		"done":                     {what: store.OK, said: store.Done, told: store.OK, count: func(c *Counts) int64 { return c.Finished.Load() }},
-		"stopped":                  {what: store.OK, said: store.Stop, told: store.OK, count: func(c *Counts) int64 { return c.Stopped.Load() }},
-		"stopped, not begun":       {what: store.OK, said: store.Stop, ours: true, count: func(c *Counts) int64 { return 1 - c.Stopped.Load() }},
-		"snoozed":                  {what: store.OK, said: store.Snooze, told: store.OK, count: func(c *Counts) int64 { return c.Snoozed.Load() }},
-		"retried":                  {what: store.OK, said: store.Retry, told: store.OK, count: func(c *Counts) int64 { return c.Retried.Load() }},
-		"failed":                   {what: store.OK, said: store.Fail, told: store.OK, count: func(c *Counts) int64 { return c.Failed.Load() }},
-		"canceled in the meantime": {what: store.Canceled, said: store.Stop, told: store.Canceled, count: func(c *Counts) int64 { return c.Canceled.Load() }},
-		"dropped":                  {what: store.OK, said: store.Drop, ours: true, count: func(c *Counts) int64 { return c.Canceled.Load() }},
-		"gone":                     {what: store.Gone, said: store.Done, told: store.Gone, count: func(c *Counts) int64 { return 1 - c.Finished.Load() }},
-		"gone by the first copy":   {what: store.Gone, said: store.Done, repeated: true, told: store.OK, count: func(c *Counts) int64 { return c.Finished.Load() }},
-		"gone, and it wasn't ours": {what: store.Gone, said: store.Done, repeated: true, strange: true, told: store.Gone},
-		"refused":                  {what: store.Refused, said: store.Done, held: true, told: ""},
+		"done":                     {what: store.OK, said: store.Done, count: func(c *counts.Counts) int64 { return c.Finished.Load() }},
+		"stopped":                  {what: store.OK, said: store.Stop, count: func(c *counts.Counts) int64 { return c.Stopped.Load() }},
+		"stopped, not begun":       {what: store.OK, said: store.Stop, ours: true, count: func(c *counts.Counts) int64 { return 1 - c.Stopped.Load() }},
+		"snoozed":                  {what: store.OK, said: store.Snooze, count: func(c *counts.Counts) int64 { return c.Snoozed.Load() }},
+		"retried":                  {what: store.OK, said: store.Retry, count: func(c *counts.Counts) int64 { return c.Retried.Load() }},
+		"failed":                   {what: store.OK, said: store.Fail, count: func(c *counts.Counts) int64 { return c.Failed.Load() }},
+		"canceled in the meantime": {what: store.Canceled, said: store.Stop, count: func(c *counts.Counts) int64 { return c.Canceled.Load() }},
+		"dropped":                  {what: store.OK, said: store.Drop, ours: true, count: func(c *counts.Counts) int64 { return c.Canceled.Load() }},
+		"gone":                     {what: store.Gone, said: store.Done, told: ErrNotOwner, count: func(c *counts.Counts) int64 { return c.Lost.Load() }},
+		"gone by the first copy":   {what: store.Gone, said: store.Done, repeated: true, count: func(c *counts.Counts) int64 { return c.Finished.Load() }},
+		"gone, and it wasn't ours": {what: store.Gone, said: store.Done, repeated: true, strange: true, told: ErrNotOwner},
+		"refused":                  {what: store.Refused, said: store.Done, held: true, told: errRefused},
 		"refused, not begun":       {what: store.Refused, said: store.Stop, ours: true, held: true, again: true},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -436,11 +438,13 @@ func TestSettles(t *testing.T) {
 				delete(s.held, "a")
 			}
 			end := s.says(task, c.said)
-			if end.ours = c.ours; c.ours {
+			if c.ours {
 				end.done = nil
 			}
 			r := s.sends()
-			r.lost = c.repeated
+			if c.repeated {
+				r.failures = 1
+			}
 			s.gets(r, store.Result{Settled: []store.Settled{c.what}})
 			if got := s.held["a"] != nil; got != c.held || c.held && task.away {
 				t.Error("held:", got, task.away)
@@ -449,8 +453,8 @@ func TestSettles(t *testing.T) {
 				t.Error("its context has ended:", got)
 			}
 			if !c.ours {
-				if d := <-end.done; d.what != c.told || (d.err != nil) != (c.what == store.Refused) {
-					t.Errorf("the caller gets %q, %v", d.what, d.err)
+				if err := <-end.done; err != c.told {
+					t.Error("the caller gets", err)
 				}
 			}
 			if got := len(s.refused) > 0; got != c.again {
@@ -547,25 +551,47 @@ func TestRecallEnds(t *testing.T) {
 	}
 }
 
-// Callers get what they asked for, in several rounds if need be.
+// A caller gets what one round brings. The rest goes back, and so does what a caller that has gone would get.
 func TestWants(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := byHand(t)
 	w, gone := &want{n: 600, got: make(chan taken, 1)}, &want{n: 3, got: make(chan taken, 1), gone: true}
-	s.wants = []*want{w, gone}
+	s.wants = []*want{gone, w}
 	r := s.sends()
+	is.Equal(r.Start.Wanted, 512)
 	s.gets(r, s.brings(r, 512, 100))
-	r = s.sends()
-	is.Equal(r.Start.Wanted, 91)
-	s.gets(r, s.brings(r, 90, 0))
-	is.Equal(len((<-w.got).tasks), 600)
-	is.Equal(len(s.say), 2) // for the one that has gone
-	s.wants = []*want{{n: 1, got: w.got}}
-	r = s.sends()
-	s.gets(r, s.brings(r, 0, store.InReturn))
-	is.Equal(len(s.wants), 1) // nothing starts in a return
-	is.True(s.resting)
+	is.Equal(len((<-w.got).tasks), 512)
+	is.Equal(len(s.wants)+len(s.say), 0)
+
+	for name, c := range map[string]struct {
+		setup    func(r *round, res *store.Result)
+		waits    bool
+		restless bool
+	}{
+		"nothing":                         {func(*round, *store.Result) {}, false, true},
+		"a return":                        {func(_ *round, res *store.Result) { res.Answer.More = store.InReturn }, true, false},
+		"the reply was lost":              {func(r *round, _ *store.Result) { r.failures = 1 }, true, true},
+		"only expired ones, and more":     {func(_ *round, res *store.Result) { s.expires(res, 9) }, true, true},
+		"only expired ones, but no other": {func(_ *round, res *store.Result) { s.expires(res, 0) }, false, true},
+	} {
+		s.wants, s.resting = []*want{{n: 1, got: make(chan taken, 1)}}, false
+		r := s.sends()
+		res := s.brings(r, 0, 0)
+		c.setup(r, &res)
+		s.gets(r, res)
+		if waits := len(s.wants) == 1; waits != c.waits || s.resting == c.restless {
+			t.Errorf("%s: it waits: %v, it rests: %v", name, waits, s.resting)
+		}
+	}
+}
+
+// expires makes an answer bring a task that has expired, of which more are left.
+func (s *Session) expires(res *store.Result, more int) {
+	s.marks.token++
+	res.Answer.Last, res.Answer.More = s.marks.token, more
+	res.Answer.Tasks = []store.Attempt{{ID: fmt.Sprint("w.9.9.", s.marks.token), Token: s.marks.token, Record: store.Record{Expires: 1}}}
+	res.Answer.Now = 2
 }
 
 // What must stop but isn't known yet stops when a round in flight brings it, and is forgotten when all are answered.
@@ -574,32 +600,25 @@ func TestStopsAreKept(t *testing.T) {
 	is := is.New(t)
 	s := seated(t, nil)
 	r := s.sends()
-	s.stopLocked([]string{"w.3.9.2"})
-	s.stops.payloads[store.SumOf([]byte("x"))] = &canceling{until: s.sent, known: true, token: 1}
+	s.stopNamedLocked([]string{"w.3.9.2"})
+	is.Equal(len(s.stops.attempts), 1)
 	s.gets(r, s.brings(r, 3, 0))
-	is.Equal(context.Cause(s.held["w.3.9.1"].ctx), ErrCanceled) // by its payload
-	is.Equal(context.Cause(s.held["w.3.9.2"].ctx), ErrCanceled) // by its name
+	is.Equal(context.Cause(s.held["w.3.9.2"].ctx), ErrCanceled)
 	is.NoErr(s.held["w.3.9.3"].ctx.Err())
-	is.Equal(len(s.stops.attempts)+len(s.stops.payloads), 0)
-	s.stopLocked([]string{"w.3.9.9"})
+	is.Equal(len(s.stops.attempts), 0)
+	s.stopNamedLocked([]string{"w.3.9.9"})
 	is.Equal(len(s.stops.attempts), 0) // no round can bring it
 }
 
 // Which attempts a cancel of a payload covers.
 func TestCovers(t *testing.T) {
 	t.Parallel()
-	old, young := &Attempt{Token: 5}, &Attempt{Token: 7}
-	for name, c := range map[string]struct {
-		of         canceling
-		old, young bool
-	}{
-		"not asked yet":  {canceling{held: []*Attempt{old}}, false, false},
-		"logged":         {canceling{known: true, token: 6, held: []*Attempt{young}}, true, false},
-		"foreign":        {canceling{known: true, token: -1, held: []*Attempt{old}}, true, false},
-		"the same token": {canceling{known: true, token: 7}, true, true},
-	} {
-		if c.of.covers(old) != c.old || c.of.covers(young) != c.young {
-			t.Error(name)
+	digest := store.SumOf([]byte("a"))
+	old, young, other := &Attempt{Token: 5, digest: digest}, &Attempt{Token: 7, digest: digest}, &Attempt{Token: 5}
+	c := canceled{digest: digest, held: []*Attempt{old, other}}
+	for token, want := range map[int64][2]bool{-1: {true, false}, 4: {false, false}, 6: {true, false}, 7: {true, true}} {
+		if got := [2]bool{c.covers(old, token), c.covers(young, token)}; got != want || c.covers(other, token) {
+			t.Errorf("token %d: %v", token, got)
 		}
 	}
 }
@@ -617,7 +636,7 @@ func TestSlotsBalance(t *testing.T) {
 		begin := func() { // starts what would begin once the lock is released
 			for _, a := range s.held {
 				if !a.away && a.run.Load() == nil && !slices.Contains(q.ready, a) && !slices.ContainsFunc(s.say, func(e *ending) bool { return e.Attempt == a.ID }) {
-					x := &run{queue: q, task: a, slot: 1, ctx: a.ctx, opts: q.opts, returned: true, began: noon, ended: noon}
+					x := &run{queue: q, task: a, slot: 1, call: invoke.New(a.ctx, invoke.Limits{Grace: time.Hour}, "", nil), opts: q.opts, began: noon, ended: noon}
 					a.run.Store(x)
 					running = append(running, x)
 				}
@@ -645,7 +664,7 @@ func TestSlotsBalance(t *testing.T) {
 					running = slices.Delete(running, i, i+1)
 					x.next = q.freedLocked(x)
 					q.storedLocked()
-					s.say = append(s.say, &ending{End: x.task.endOf(store.End{Verb: store.Done}), ours: true})
+					s.say = append(s.say, x.task.unbegun(store.End{Verb: store.Done}))
 				}
 			case 6:
 				s.recallLocked()
@@ -676,39 +695,5 @@ func TestSlotsBalance(t *testing.T) {
 			q.handlers.Done()
 		}
 		q.handling = 0
-	}
-}
-
-// How many tasks are prefetched.
-func TestPrefetch(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		handlers  int
-		trip, run time.Duration
-		want      int
-	}{
-		{64, 0, time.Millisecond, 64},
-		{64, 10 * time.Millisecond, time.Millisecond, 1024},
-		{10, time.Millisecond, time.Millisecond, 30},
-		{1, 0, time.Second, 0},
-		{1, 0, time.Microsecond, 1000},
-		{64, 0, 0, 1024},
-	} {
-		if got := prefetch(c.handlers, c.trip, c.run); got != c.want {
-			t.Errorf("%+v: %d", c, got)
-		}
-	}
-}
-
-// The shortest recent round trip counts.
-func TestTrip(t *testing.T) {
-	t.Parallel()
-	var p pace
-	for _, c := range []struct{ at, took, want time.Duration }{
-		{0, 5, 5}, {time.Second, 3, 3}, {2 * time.Second, 9, 3}, {12 * time.Second, 9, 3}, {23 * time.Second, 8, 8},
-	} {
-		if p.answered(noon.Add(c.at), c.took); p.trip() != c.want {
-			t.Errorf("after %v it's %v", c.at, p.trip())
-		}
 	}
 }

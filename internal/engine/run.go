@@ -1,18 +1,15 @@
 package engine
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
-	"runtime/debug"
-	"runtime/pprof"
-	"strings"
-	"sync"
 	"time"
 
+	"github.com/worqr/worqr/internal/invoke"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/verdict"
 )
 
 // A run is one call of a handler with a task, and how it ends:
@@ -22,158 +19,87 @@ import (
 //
 // The outcome is stored with the next round; the run doesn't wait for that.
 type run struct {
-	queue   *Queue
-	task    *Attempt
-	opts    *Options // when the run began
-	slot    slot
-	label   string // of the goroutine
-	ctx     context.Context
-	cancel  context.CancelFunc // nil without a timeout, and so is unwatch
-	unwatch func() bool
-	began   time.Time
-	ended   time.Time // this and the next three fields are set when the handler has returned
-	result  []byte
-	next    *Attempt // for the slot; nil if the slot was given back
-	then    *Options // for next
-	ready   bool     // the context may have ended before the handler begins, as for a prefetched task
-	unread  error    // why the payload couldn't be read; the handler isn't called
-	ending  ending   // valid once it has ended
-
-	mu       sync.Mutex  // protects the fields below
-	returned bool        // the handler has returned
-	disowned bool        // the handler hasn't returned in time
-	grace    *time.Timer // until it is disowned; nil while its context hasn't ended
+	queue  *Queue
+	task   *Attempt
+	opts   *Options // when the run began
+	slot   slot
+	call   *invoke.Call
+	began  time.Time
+	ended  time.Time // this and the next three fields are set when the handler has returned
+	result []byte
+	next   *Attempt // for the slot; nil if the slot was given back
+	then   *Options // for next
+	unread error    // why the payload couldn't be read; the handler isn't called
+	ending ending   // valid once it has ended
 }
 
 func newRun(q *Queue, t *Attempt, opts *Options, of slot, label string, now time.Time, unread error) *run {
-	r := &run{queue: q, task: t, opts: t.options(opts), slot: of, label: label, began: now, ctx: t.ctx, unread: unread}
+	r := &run{queue: q, task: t, opts: t.options(opts), slot: of, began: now, unread: unread}
 	q.counts.Running.Add(1)
-	if r.opts.Timeout > 0 {
-		r.ctx, r.cancel = context.WithTimeoutCause(t.ctx, r.opts.Timeout, ErrTimeout)
-		r.unwatch = context.AfterFunc(r.ctx, r.watch)
-	}
+	r.call = invoke.New(t.ctx, invoke.Limits{Timeout: r.opts.Timeout, Late: ErrTimeout, Grace: r.opts.Grace}, label, r.disown)
 	t.run.Store(r)
-	if r.unwatch == nil && t.ctx.Err() != nil { // the context ended before the run existed
-		go r.watch()
+	if t.ctx.Err() != nil { // the context ended before the run existed
+		r.call.Expire()
 	}
 	return r
 }
 
+// handle calls the handler.
 func (r *run) handle() {
-	err := ErrGoexit
-	defer func() { // even if the handler ends its goroutine
-		if v := recover(); v != nil {
-			err = Panicked(v)
-		}
-		j := r.judge(err)
-		if r.cancel != nil {
-			r.unwatch()
-		}
-		if !r.close() {
+	var j judgement
+	r.call.Do(r.handler, func(err error) { r.judge(err, &j) }, func(err error, isLate bool) {
+		if isLate {
 			r.queue.counts.Stuck.Add(-1)
 			r.queue.engine.StuckChanged()
 			return
 		}
 		r.ended = time.Now()
 		r.end(err, j, true)
-	}()
+	})
+}
+
+func (r *run) handler() (err error) {
 	switch {
 	case r.unread != nil:
-		err = r.unread
-	case r.ready && r.ctx.Err() != nil:
-		err = context.Cause(r.ctx) // it was canceled in the meantime, or may be
-	default:
-		r.queue.counts.Started.Add(1)
-		r.tell()
-		r.result, err = r.queue.handler(r.ctx, r.task)
+		return r.unread
+	case r.task.ctx.Err() != nil:
+		return context.Cause(r.task.ctx) // it was canceled in the meantime, or the lease may have expired
 	}
-}
-
-// tell reports to the Trace, if any, that the handler has begun.
-func (r *run) tell() {
+	r.queue.counts.Started.Add(1)
 	if r.task.story != nil {
 		r.queue.mu.Lock()
-		defer r.queue.mu.Unlock()
-		r.task.beganLocked(time.Now())
+		r.task.beganLocked()
+		r.queue.mu.Unlock()
 	}
+	r.result, err = r.queue.handler(r.call.Context(), r.task)
+	return err
 }
 
-// why returns, for a Trace, the text of the handler's error or of what ended its context. It calls
-// no method of the handler's error.
-func (r *run) why(err error, j judgement) string {
-	if err == nil || r.task.story == nil || j.text != "" {
-		return j.text
-	}
-	for _, cause := range []error{ErrCanceled, ErrShutdown, ErrEvicted, ErrLeaseExpired} {
-		if errors.Is(context.Cause(r.ctx), cause) {
-			return cause.Error()
-		}
-	}
-	return ""
-}
-
-// close records that the handler has returned. It returns false if the run was disowned.
-func (r *run) close() bool {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.returned = true
-	if r.grace != nil {
-		r.grace.Stop()
-	}
-	return !r.disowned
-}
-
-// watch disowns the attempt if the handler hasn't returned within Grace of its context ending,
-// unless the handler ended its task itself. While Run drains, drain abandons such handlers instead.
-func (r *run) watch() {
-	cause := context.Cause(r.ctx)
-	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && r.queue.isDraining() {
+// disown ends the attempt without its handler, and frees the slot, unless the handler has ended its task itself. While
+// Run drains, Abandon does that instead.
+func (r *run) disown(cause error) {
+	if errors.Is(cause, context.Canceled) || errors.Is(cause, ErrShutdown) && r.queue.isDraining() || !r.forsake(cause) {
 		return
 	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	if !r.returned && r.grace == nil {
-		r.grace = time.AfterFunc(r.opts.Grace, func() { r.disown(cause) })
-	}
-}
-
-// disown ends the attempt without its handler, and frees the slot.
-func (r *run) disown(cause error) {
-	if r.forsake(cause) {
-		r.queue.disown(r, cause) // last, since it may take a while
-	}
+	r.queue.engine.failures.Stuck(r.queue.id, func() []any { // last, since finding the stack may take a while
+		return r.task.named("cause", cause, "grace", r.opts.Grace, "stack", r.call.Stack())
+	})
 }
 
 // forsake does disown's work without the log line. It returns false if the handler has returned or
 // was already disowned.
 func (r *run) forsake(cause error) bool {
-	stuck := &r.queue.counts.Stuck
-	stuck.Add(1)
-	r.mu.Lock()
-	disowned := !r.returned && !r.disowned
-	r.disowned = r.disowned || disowned
-	r.mu.Unlock()
-	if !disowned {
-		stuck.Add(-1)
+	if !r.call.GiveUp() {
 		return false
 	}
+	r.queue.counts.Stuck.Add(1)
 	r.queue.engine.StuckChanged()
 	r.queue.reassign(r)
 	err := fmt.Errorf("%w, and its handler didn't return", cause)
-	r.end(err, r.judge(err), false)
+	var j judgement
+	defer func() { r.end(err, j, false) }() // even if Backoff ends the goroutine
+	r.judge(err, &j)
 	return true
-}
-
-// stackOf returns the stack of the goroutine with a label that runs a handler.
-func stackOf(label string) string {
-	var all bytes.Buffer
-	_ = pprof.Lookup("goroutine").WriteTo(&all, 1) // it writes to memory
-	for block := range strings.SplitSeq(all.String(), "\n\n") {
-		if strings.Contains(block, `"`+label+`"`) && strings.Contains(block, "(*run).handle") {
-			return block
-		}
-	}
-	return ""
 }
 
 // end ends the task of a handler that returned err; j is the judgement on that error. If frees is
@@ -181,22 +107,20 @@ func stackOf(label string) string {
 // task. The outcome is sent again until it's stored, or until the worker no longer holds the task
 // because it was evicted or has left.
 func (r *run) end(err error, j judgement, frees bool) {
-	if r.cancel != nil {
-		defer r.cancel()
-	}
+	defer r.call.Free()
 	q, t := r.queue, r.task
 	e, stays := r.outcome(err, j)
-	r.ending = ending{End: t.endOf(e), ours: true, by: r}
+	_, isUnfit := err.(*unfit)
+	r.ending = ending{End: t.endOf(e), task: t, by: r, unfit: isUnfit && e.Verb == store.Fail}
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	t.leftLocked(len(r.ending.Result), r.why(err, j))
+	t.story.Left(len(r.ending.Result), j.text)
 	if frees {
 		r.next = q.freedLocked(r)
 	}
 	if stays && q.draining {
 		q.storedLocked()
 	} else {
-		r.ending.before = t.tryLocked(e.Verb)
 		t.session.sayLocked(&r.ending)
 	}
 	// If the session has ended, its slot goes to the worker's next incarnation. Otherwise the
@@ -210,9 +134,13 @@ func (r *run) end(err error, j judgement, frees bool) {
 // sent while Run drains: the worker keeps the task until it leaves, which returns all remaining
 // tasks in order.
 func (r *run) outcome(err error, j judgement) (e store.End, stays bool) {
-	failures, cause := r.queue.engine.failures, context.Cause(r.ctx)
+	queue, t, failures, cause := r.queue.id, r.task, r.queue.engine.failures, context.Cause(r.call.Context())
 	if j.panicked != nil {
-		failures.panicked(r.task, j)
+		attrs := t.named("attempt", t.Retries+1, "err", j.text, "stack", string(j.panicked.Stack))
+		if j.Verb == store.Retry {
+			attrs = append(attrs, "retry_in", j.Delay)
+		}
+		failures.Panicked(j.panicked.At, queue, attrs...)
 	}
 	switch {
 	case err == nil:
@@ -221,105 +149,90 @@ func (r *run) outcome(err error, j judgement) (e store.End, stays bool) {
 		return store.End{Verb: store.Drop, Reason: canceledWord}, false
 	case errors.Is(cause, ErrShutdown), errors.Is(cause, ErrEvicted), errors.Is(cause, ErrLeaseExpired):
 		return store.End{Verb: store.Stop}, errors.Is(cause, ErrShutdown)
-	}
-	if j.Verb == store.Snooze || r.unread != nil {
+	case j.Verb == store.Snooze, r.unread != nil:
 		return j.End, false
 	}
 	r.queue.counts.Failures.Add(1)
 	switch {
-	case j.panicked != nil: // logged above
-	case errors.Is(cause, context.Canceled): // the handler has ended the task
-		failures.moot(r.task, j.text)
+	case j.panicked != nil || !failures.HasHandlers():
+	case errors.Is(cause, context.Canceled):
+		failures.Warn("worqr: handler returned an error after it had ended its task", queue, 1, t.named("err", j.text)...)
 	case j.Verb == store.Retry:
-		failures.retried(r.task, j.text, j.Delay)
+		failures.Warn("worqr: task failed and will be retried", queue, 1,
+			t.named("attempt", t.Retries+1, "retry_in", j.Delay, "err", j.text)...)
 	}
 	return j.End, false
-}
-
-func (r *run) storedLocked(end *ending, d settled) {
-	t := r.task
-	if isStored(t.concludeLocked(end.Verb, end.before, d)) {
-		r.queue.storedLocked()
-		return
-	}
-	t.session.engine.background.Go(func() {
-		r.queue.keepTrying(t, end.End)
-		r.queue.mu.Lock()
-		defer r.queue.mu.Unlock()
-		r.queue.storedLocked()
-	})
 }
 
 // A judgement decides what happens to a task whose handler failed.
 type judgement struct {
 	store.End
-	text     string      // of the error
-	panicked *panicError // of the handler, or of a method of its error; nil if neither panicked
+	text     string         // of the error
+	panicked *verdict.Panic // of the handler, or of a method of its error; nil if neither panicked
 }
 
-// judge decides what happens to a task whose handler returned err. If err doesn't matter, it returns
-// the zero judgement.
-//
-// The methods of the error and Backoff are user code. They run in a separate goroutine. If they end
-// it or take longer than Grace, the task is retried with an error that reports this.
-func (r *run) judge(err error) judgement {
-	cause := context.Cause(r.ctx)
-	p, panicked := err.(*panicError)
-	if err == nil || decided(cause) && !panicked {
-		return judgement{}
+// judge decides what happens to a task whose handler returned err. If err doesn't matter, j stays zero. The methods of
+// the error and Backoff are user code. If one ends the goroutine, the task is retried with an error that says so.
+func (r *run) judge(err error, j *judgement) {
+	cause := context.Cause(r.call.Context())
+	_, panicked := err.(*verdict.Panic)
+	switch {
+	case err == nil:
+		return
+	case decided(cause) && !panicked:
+		j.text = cause.Error()
+		return
 	}
 	if bad, ok := err.(*unfit); ok {
-		return judgement{bad.End, bad.Reason, nil}
+		*j = judgement{End: bad.End, text: bad.Reason}
+		return
 	}
-	judged := make(chan judgement, 1)
-	go func() {
-		defer close(judged)
-		judged <- r.weigh(err, cause)
-	}()
-	patience := time.NewTimer(max(r.opts.Grace, time.Millisecond))
-	defer patience.Stop()
-	var failed error
-	select {
-	case j, ok := <-judged:
-		if ok {
-			return j
-		}
-		failed = errors.New("a method of the handler's error, or Backoff, called runtime.Goexit")
-	case <-patience.C:
-		failed = errors.New("a method of the handler's error, or Backoff, didn't return")
-	}
-	r.queue.unsound.Note(r.queue.engine.Log, "Backoff failed; using the default", failed, "queue", r.queue.id)
-	opts := r.task.options(r.queue.Options())
-	return judgement{opts.outcome(failed, r.task.Retries, func(error) time.Duration { return DefaultBackoff(r.task.Retries) }), failed.Error(), p}
-}
-
-// decided reports whether the cause that ended a context decides what happens to the task, whatever
-// the error.
-func decided(cause error) bool {
-	return errors.Is(cause, ErrCanceled) || errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrEvicted)
-}
-
-// weigh does judge's work in the current goroutine. It recovers only from panics of the error's
-// methods, such as those of a nil pointer.
-func (r *run) weigh(err, cause error) (j judgement) {
 	opts := r.task.options(r.queue.Options())
 	of := func(err error) judgement {
-		p, _ := err.(*panicError)
+		p, _ := err.(*verdict.Panic)
 		if decided(cause) {
 			return judgement{text: logs.Text(err), panicked: p}
 		}
 		if errors.Is(cause, ErrTimeout) && !errors.Is(err, ErrTimeout) {
 			err = &lateError{err}
 		}
-		pause := func(err error) time.Duration { return r.queue.pause(opts, r.task, err) }
-		return judgement{opts.outcome(err, r.task.Retries, pause), logs.Printable(err.Error()), p}
+		end := opts.Policy.Of(err, r.task.Retries, func(err error) time.Duration { return r.backoff(opts, err) })
+		return judgement{end, logs.Printable(err.Error()), p}
 	}
+	j.text = errExit.Error()
+	j.End = opts.Policy.Of(errExit, r.task.Retries, func(error) time.Duration { return verdict.DefaultBackoff(r.task.Retries) })
 	defer func() {
-		if v := recover(); v != nil {
-			j = of(&panicError{fmt.Sprintf("%T: %v", err, v), debug.Stack(), panicPlace()})
+		if v := recover(); v != nil { // by a method of the error, such as that of a nil pointer
+			p := verdict.Panicked(v)
+			*j = of(&verdict.Panic{Value: fmt.Sprintf("%T: %v", err, v), Stack: p.Stack, At: p.At})
 		}
 	}()
-	return of(err)
+	*j = of(err)
+}
+
+var errExit = errors.New("a method of the handler's error, or Backoff, called runtime.Goexit")
+
+// backoff calls Backoff for the delay after a failure. If that panics, it returns the default.
+func (r *run) backoff(o *Options, failure error) (d time.Duration) {
+	err := errExit
+	attrs := []any{"queue", r.queue.id}
+	defer func() {
+		if v := recover(); v != nil {
+			p := verdict.Panicked(v)
+			d, err = verdict.DefaultBackoff(r.task.Retries), p
+			attrs = append(attrs, "stack", string(p.Stack))
+		}
+		r.queue.unsound.Note(r.queue.engine.Log, "Backoff panicked; using the default", err, attrs...)
+	}()
+	d = min(max(o.Backoff(r.task, failure), 0), verdict.Longest)
+	err = nil
+	return d
+}
+
+// decided reports whether the cause that ended a context decides what happens to the task, whatever
+// the error.
+func decided(cause error) bool {
+	return errors.Is(cause, ErrCanceled) || errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrEvicted)
 }
 
 // A lateError is the error of a handler that returned at or after its timeout.

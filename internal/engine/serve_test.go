@@ -13,6 +13,7 @@ import (
 
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/verdict"
 )
 
 // A said holds log lines.
@@ -320,7 +321,7 @@ func TestByHand(t *testing.T) {
 	is.NoErr(got[0].End(t.Context(), store.End{Verb: store.Done}))
 	is.Equal(got[0].End(t.Context(), store.End{Verb: store.Retry}), ErrNotOwner)
 	is.NoErr(got[1].End(t.Context(), store.End{Verb: store.Stop}))
-	is.NoErr(got[2].End(t.Context(), OutcomeOf(errors.New("no"))))
+	is.NoErr(got[2].End(t.Context(), verdict.Final(errors.New("no"))))
 	again := redistest.Sure(s.Start(t.Context(), 9))(t)
 	is.Equal(len(again), 2)
 	is.Equal(string(again[0].Payload), "b")
@@ -456,7 +457,7 @@ func TestGivesUpWhileLeaving(t *testing.T) {
 	go func() { ended <- got[0].End(ctx, store.End{Verb: store.Done}) }()
 	w.eventually("there's an end to say", holds(func() bool { return len(s.say) == 1 }))
 	go func() { left <- s.Leave(t.Context()) }()
-	w.eventually("leaving waits for it", holds(func() bool { return s.quiet != nil }))
+	w.eventually("leaving waits for it", holds(func() bool { return s.closing }))
 	giveUp()
 	is.New(t).Equal(<-ended, context.Canceled)
 	is.New(t).NoErr(<-left)

@@ -1,12 +1,11 @@
 package engine
 
 import (
-	"runtime/pprof"
 	"slices"
-	"strconv"
-	"sync/atomic"
 	"time"
 
+	"github.com/worqr/worqr/internal/invoke"
+	"github.com/worqr/worqr/internal/prefetch"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -67,21 +66,13 @@ func (q *Queue) fillLocked(slots []slot) []slot {
 		if t == nil {
 			break
 		}
-		q.beginLocked(t, slots[0], true)
+		q.beginLocked(t, slots[0])
 		slots = slots[1:]
 	}
 	return slots
 }
 
-// unreserveLocked gives back slots for which the session got no task. sated reports that it wants
-// no more tasks at present.
-func (q *Queue) unreserveLocked(slots []slot, sated bool) {
-	if sated {
-		q.forgoLocked()
-	}
-	q.vacateLocked(slots)
-}
-
+// vacateLocked gives back slots for which the session got no task.
 func (q *Queue) vacateLocked(slots []slot) {
 	q.taken -= len(slots)
 	for _, of := range slots {
@@ -108,18 +99,20 @@ func (q *Queue) forgoLocked() {
 // needsLocked records whether the queue is known to have a task that could start. Only then do other
 // queues leave room for it.
 func (q *Queue) needsLocked(needs bool) {
-	q.share.Needs(needs)
-	q.mu.pass = true
+	if q.serves() {
+		q.share.Needs(needs)
+		q.mu.pass = true
+	}
 }
 
 // roomLocked returns how many more tasks may be prefetched.
 func (q *Queue) roomLocked() int {
 	most := q.opts.Prefetch
 	switch {
-	case q.bytes >= aheadBytes || q.draining || most < 0 || q.opts.MaxCrashes == 1 || q.engine.Capacity.Total() > 0:
+	case q.bytes >= prefetch.Bytes || q.draining || most < 0 || q.opts.MaxCrashes == 1 || q.engine.Capacity.Total() > 0:
 		return 0 // a shared capacity must not be hoarded
 	case most == 0:
-		most = q.pace.ahead(q.opts.Concurrency)
+		most = q.pace.Ahead(q.opts.Concurrency)
 	}
 	return max(most-len(q.ready)-q.asked, 0)
 }
@@ -130,7 +123,6 @@ func (q *Queue) takeLocked(tasks []*Attempt, slots []slot) bool {
 	if q.draining {
 		return false
 	}
-	before := len(q.ready)
 	q.ready = append(q.ready, tasks...)
 	for _, t := range tasks {
 		q.bytes += t.size
@@ -138,17 +130,17 @@ func (q *Queue) takeLocked(tasks []*Attempt, slots []slot) bool {
 	if more := len(q.ready) - len(slots); more > 0 {
 		slots = append(slots, q.grabLocked(more)...) // more may have become free
 	}
-	for i, of := range slots {
-		q.beginLocked(q.nextLocked(), of, i < before)
+	for _, of := range slots {
+		q.beginLocked(q.nextLocked(), of)
 	}
 	return true
 }
 
-// beginLocked runs a task in a slot. ready reports whether it was prefetched.
-func (q *Queue) beginLocked(t *Attempt, of slot, ready bool) {
+// beginLocked runs a task in a slot.
+func (q *Queue) beginLocked(t *Attempt, of slot) {
 	q.handlers.Add(1)
 	q.handling++
-	q.mu.laterLocked(func() { go q.work(t, of, ready) })
+	q.mu.laterLocked(func() { go q.work(t, of) })
 }
 
 // nextLocked removes and returns the task that has been ready for longest, or nil.
@@ -163,42 +155,31 @@ func (q *Queue) nextLocked() *Attempt {
 	return t
 }
 
-// handlerLabel marks the goroutines of handlers in profiles. With it, the stack of a
-// handler that doesn't return can be found.
-const handlerLabel = "worqr.handler"
-
-var handlerGoroutines atomic.Int64 // number started by all peers of the program
-
-// work runs a task in a slot, and then others as long as any is ready. ready reports whether the
-// first one was.
-func (q *Queue) work(t *Attempt, of slot, ready bool) {
-	name := q.id + "/" + strconv.FormatInt(handlerGoroutines.Add(1), 10)
-	pprof.SetGoroutineLabels(pprof.WithLabels(t.session.base, pprof.Labels(handlerLabel, name)))
+// work runs a task in a slot, and then others as long as any is ready.
+func (q *Queue) work(t *Attempt, of slot) {
+	label := invoke.Label(t.session.base, q.id)
 	now := time.Now()
 	q.mu.Lock()
 	opts := q.opts
-	if ready {
-		t.assureLocked(now)
-	}
+	t.assureLocked(now)
 	q.mu.Unlock()
 	var r *run
 	defer func() { // even if a handler ends the goroutine
 		if t != nil && r.next != nil {
-			go q.work(r.next, r.slot, true)
+			go q.work(r.next, r.slot)
 		}
 	}()
 	for t != nil {
-		r = newRun(q, t, opts, of, name, now, t.fetch(t.ctx))
-		r.ready = ready
+		r = newRun(q, t, opts, of, label, now, t.fetch(t.ctx))
 		r.handle()
-		t, opts, now, ready = r.next, r.then, r.ended, true
+		t, opts, now = r.next, r.then, r.ended
 	}
 }
 
 // freedLocked records that a handler has returned: its slot goes to the task that it returns, or is
 // given back if there is none.
 func (q *Queue) freedLocked(r *run) *Attempt {
-	q.pace.returned(r.ended, r.ended.Sub(r.began), q.opts.Concurrency)
+	q.pace.Returned(r.ended, r.ended.Sub(r.began), q.opts.Concurrency)
 	r.then = q.opts
 	return q.vacantLocked(r.ended, r)
 }
@@ -206,7 +187,7 @@ func (q *Queue) freedLocked(r *run) *Attempt {
 // isStuckLocked reports whether handlers keep prefetched tasks waiting: none has returned for a while. A positive
 // Prefetch says that they may wait.
 func (q *Queue) isStuckLocked(now time.Time, while time.Duration) bool {
-	return len(q.ready) > 0 && q.opts.Prefetch == 0 && now.Sub(q.pace.last) >= while
+	return len(q.ready) > 0 && q.opts.Prefetch == 0 && q.pace.IsStuck(now, while)
 }
 
 // vacantLocked returns the next task for a slot. It gives the slot back if there is no task, or if
@@ -237,7 +218,7 @@ func (q *Queue) reassign(r *run) {
 	t := q.vacantLocked(time.Now(), r)
 	q.mu.Unlock()
 	if t != nil {
-		go q.work(t, r.slot, true)
+		go q.work(t, r.slot)
 	}
 }
 

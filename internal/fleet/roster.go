@@ -28,7 +28,7 @@ func (w *worker) register(ctx context.Context, by store.Runner, id string) error
 	host, _ := os.Hostname()
 	return store.Register(ctx, by, f.Space, id, w.ttl(), store.Registration{
 		Name: f.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: f.Version, Queues: string(queues), Lease: f.Lease,
-		Stuck: f.Engine.Counts().Stuck.Load(), Protocol: f.Protocol.Newest,
+		Stuck: f.Engine.Counts.Sum().Stuck.Load(), Protocol: f.Protocol.Newest,
 	})
 }
 

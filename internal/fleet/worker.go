@@ -263,7 +263,7 @@ func (w *worker) compareFormer(ctx context.Context) {
 // it, too. If other workers have raised it that far in the meantime, the loss goes unnoticed. It
 // reports whether Redis answered.
 func (w *worker) lookForLoss(ctx context.Context, all []*member) (sure bool) {
-	queues, marks := make([]store.Keys, len(all)), make([]engine.Mark, len(all))
+	queues, marks := make([]store.Keys, len(all)), make([]int64, len(all))
 	for i, m := range all {
 		queues[i], marks[i] = m.queue.Keys, m.Mark()
 	}

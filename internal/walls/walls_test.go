@@ -26,7 +26,7 @@ const module = "github.com/worqr/worqr"
 // below lists, for each package of the module, the other packages that it may import. Imports point
 // down: no package depends on one above it.
 var below = map[string][]string{
-	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/doctor", "internal/engine", "internal/fleet", "internal/jsontext", "internal/logs", "internal/inbox", "internal/program", "internal/recur", "internal/store", "internal/tracing", "internal/words", "inspect", "worqrtrace"},
+	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/counts", "internal/doctor", "internal/engine", "internal/fleet", "internal/jsontext", "internal/logs", "internal/inbox", "internal/program", "internal/recur", "internal/store", "internal/tracing", "internal/verdict", "internal/words", "inspect", "worqrtrace"},
 	"dash":                 {"", "inspect", "internal/reading", "internal/words"},
 	"inspect":              {"internal/causes", "internal/logs", "internal/words"},
 	"spread":               {"", "inspect"},
@@ -35,12 +35,14 @@ var below = map[string][]string{
 	"internal/capacity":    {},
 	"internal/causes":      {},
 	"internal/child":       {"internal/redisserver"},
+	"internal/counts":      {},
 	"internal/reading":     {},
 	"internal/inbox":       {"inspect"},
+	"internal/invoke":      {"internal/verdict"},
 	"internal/jsontext":    {},
 	"internal/keys":        {},
 	"internal/store":       {"inspect", "internal/invariants", "internal/keys", "internal/logs", "internal/redisconn", "internal/topology"},
-	"internal/engine":      {"internal/capacity", "internal/logs", "internal/store", "internal/tracing", "worqrtrace"},
+	"internal/engine":      {"internal/capacity", "internal/counts", "internal/invoke", "internal/logs", "internal/prefetch", "internal/store", "internal/tracing", "internal/verdict", "worqrtrace"},
 	"internal/fleet":       {"internal/engine", "internal/logs", "internal/store", "internal/tracing", "worqrtrace"},
 	"internal/recur":       {"internal/logs", "internal/store"},
 	"internal/await":       {"internal/store"},
@@ -52,7 +54,9 @@ var below = map[string][]string{
 	"internal/redisconn":   {"internal/logs"},
 	"internal/redisserver": {},
 	"internal/redistest":   {"internal/keys", "internal/redisserver"},
-	"internal/tracing":     {"internal/logs", "worqrtrace"},
+	"internal/prefetch":    {},
+	"internal/tracing":     {"inspect", "internal/logs", "worqrtrace"},
+	"internal/verdict":     {"internal/logs", "internal/store"},
 	"internal/words":       {},
 	"internal/topology":    {"internal/keys", "internal/redisconn"},
 }

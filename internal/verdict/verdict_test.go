@@ -1,4 +1,4 @@
-package engine
+package verdict
 
 import (
 	"errors"
@@ -10,12 +10,12 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// TestOutcome checks what happens to a task, depending on the error, its retries and the policy for
+// TestPolicy checks what happens to a task, depending on the error, its retries and the policy for
 // panics.
-func TestOutcome(t *testing.T) {
+func TestPolicy(t *testing.T) {
 	t.Parallel()
 	bad := errors.New("bad")
-	panicked := func(v any) error { return &panicError{value: v} }
+	panicked := func(v any) error { return &Panic{Value: v} }
 	retry := func(d time.Duration) store.End { return store.End{Verb: store.Retry, Delay: d} }
 	snooze := func(d time.Duration) store.End { return store.End{Verb: store.Snooze, Delay: d} }
 	fail := func(k store.Kind) store.End { return store.End{Verb: store.Fail, Kind: k} }
@@ -54,8 +54,8 @@ func TestOutcome(t *testing.T) {
 		"which fails under the policy": {err: panicked(RetryAfter(bad, time.Hour)), policy: true, want: fail(store.Failed)},
 		"Goexit":                       {err: ErrGoexit, policy: true, want: retry(time.Minute)},
 	} {
-		o := Options{MaxRetries: 3, FailOnPanic: c.policy}
-		got := o.outcome(c.err, c.retries, func(err error) time.Duration {
+		p := Policy{MaxRetries: 3, FailOnPanic: c.policy}
+		got := p.Of(c.err, c.retries, func(err error) time.Duration {
 			if err != c.err {
 				t.Errorf("%s: the delay is for %v", name, err)
 			}
@@ -74,7 +74,7 @@ func TestOutcome(t *testing.T) {
 	if Permanent(nil) != nil || Malformed(nil) != nil || RetryAfter(nil, 1) != nil {
 		t.Error("nil is no error")
 	}
-	if o := OutcomeOf(Snooze(time.Hour)); o.Verb != store.Fail || o.Kind != store.Failed {
+	if o := Final(Snooze(time.Hour)); o.Verb != store.Fail || o.Kind != store.Failed {
 		t.Errorf("a task that is to fail for good: %+v", o)
 	}
 }
@@ -98,7 +98,6 @@ func TestIsVerdict(t *testing.T) {
 		"permanent of snooze":    {err: Permanent(Snooze(0)), permanent: true},
 		"to retry of permanent":  {err: RetryAfter(Permanent(bad), 0)},
 		"to retry of snooze":     {err: RetryAfter(Snooze(0), 0)},
-		"after its time":         {err: &lateError{Snooze(0)}, snooze: true},
 	} {
 		if IsPermanent(c.err) != c.permanent || IsMalformed(c.err) != c.malformed || IsSnooze(c.err) != c.snooze {
 			t.Errorf("%s: permanent %t, malformed %t, snooze %t", name, IsPermanent(c.err), IsMalformed(c.err), IsSnooze(c.err))

@@ -1,10 +1,11 @@
-package engine
+// Package verdict decides what happens to a task whose handler failed: what its error or its panic means, and when the
+// task is retried. It does nothing itself.
+package verdict
 
 import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"runtime/debug"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -70,28 +71,35 @@ func judge(err error, v verdict) error {
 func (v *verdict) Error() string { return v.err.Error() }
 func (v *verdict) Unwrap() error { return v.err }
 
-// outcome returns how the attempt of a task that failed with err ends. pause returns the delay of a retry.
-func (o *Options) outcome(err error, retries int, pause func(err error) time.Duration) store.End {
+// A Policy is what a queue's options say about failures.
+type Policy struct {
+	MaxRetries  int
+	FailOnPanic bool
+}
+
+// Of returns how an attempt ends whose handler failed with err, after earlier retries. backoff returns the delay of
+// the next one, unless the error says it.
+func (p Policy) Of(err error, retries int, backoff func(err error) time.Duration) store.End {
 	v, judged := errors.AsType[*verdict](err)
-	switch _, panicked := errors.AsType[*panicError](err); {
+	switch _, panicked := errors.AsType[*Panic](err); {
 	case judged && v.kind != "":
 	case judged && v.snooze && !panicked:
 		return store.End{Verb: store.Snooze, Delay: v.after}
-	case panicked && o.FailOnPanic:
-	case retries >= max(o.MaxRetries, 0):
+	case panicked && p.FailOnPanic:
+	case retries >= max(p.MaxRetries, 0):
 	case judged:
 		return store.End{Verb: store.Retry, Delay: v.after, Reason: reason(err, store.MaxError)}
 	default:
-		return store.End{Verb: store.Retry, Delay: pause(err), Reason: reason(err, store.MaxError)}
+		return store.End{Verb: store.Retry, Delay: backoff(err), Reason: reason(err, store.MaxError)}
 	}
-	return OutcomeOf(err)
+	return Final(err)
 }
 
 // Longest is the longest delay of a task.
 const Longest = 100 * 365 * 24 * time.Hour
 
-// OutcomeOf returns how the attempt of a task that fails for good with err ends.
-func OutcomeOf(err error) store.End {
+// Final returns how an attempt ends whose task fails for good with err.
+func Final(err error) store.End {
 	kind := store.Failed
 	if v, judged := errors.AsType[*verdict](err); judged && v.kind != "" {
 		kind = v.kind
@@ -125,36 +133,4 @@ func reason(err error, most int) string {
 		text = text[:len(text)-size]
 	}
 	return text
-}
-
-// A panicError is the error of a handler that panicked.
-type panicError struct {
-	value any
-	stack []byte
-	at    place
-}
-
-func (e *panicError) Error() string {
-	if e.at.line == "" {
-		return fmt.Sprintf("panic: %v", e.value)
-	}
-	return fmt.Sprintf("panic at %s: %v", e.at.line, e.value)
-}
-
-// Panicked converts a recovered panic into an error to panic with again: it keeps the first stack.
-// Call it in the deferred function that recovers.
-func Panicked(v any) error {
-	if p, ok := v.(*panicError); ok {
-		return p
-	}
-	return &panicError{v, debug.Stack(), panicPlace()}
-}
-
-// ErrGoexit is the error of a handler that ended its goroutine.
-var ErrGoexit = errors.New("the handler called runtime.Goexit")
-
-// Unwrap returns the panic's value if that is an error.
-func (e *panicError) Unwrap() error {
-	err, _ := e.value.(error)
-	return err
 }

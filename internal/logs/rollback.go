@@ -1,17 +1,15 @@
-package engine
+package logs
 
 import (
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/worqr/worqr/internal/logs"
 )
 
-// A rollback logs that Redis has lost writes. After a failover, each queue shows several signs of a
+// A Rollback logs that Redis has lost writes. After a failover, each queue shows several signs of a
 // loss. All of them share one line.
-type rollback struct {
-	log *logs.Log
+type Rollback struct {
+	log *Log
 	// Signs are collected for pause, so that one line names all queues. A sign within span belongs
 	// to the same loss: it's only logged for a queue that wasn't named.
 	pause, span time.Duration
@@ -30,29 +28,33 @@ const (
 	mostLost     = 20               // queues that one line names
 )
 
-func newRollback(log *logs.Log, lease Lease) *rollback {
-	return &rollback{log: log, pause: min(lease.Beat, longestPause), span: max(3*lease.Beat, shortestSpan)}
+// NewRollback returns a Rollback for a peer with a time between two heartbeats.
+func NewRollback(log *Log, beat time.Duration) *Rollback {
+	return &Rollback{log: log, pause: min(beat, longestPause), span: max(3*beat, shortestSpan)}
 }
 
-func (r *rollback) note(queue, sign string) {
+// Note records a sign that Redis has lost writes of a queue. It reports whether the queue showed none of this loss
+// before.
+func (r *Rollback) Note(queue, sign string) (isNew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if now := time.Now(); r.queues == nil || now.Sub(r.since) >= r.span {
 		r.since, r.queues = now, map[string]bool{}
 	}
 	if r.queues[queue] {
-		return
+		return false
 	}
 	r.queues[queue] = true
 	r.unsaid = append(r.unsaid, queue)
 	if r.timer == nil {
 		r.sign = sign
-		r.timer = time.AfterFunc(r.pause, r.flush)
+		r.timer = time.AfterFunc(r.pause, r.Flush)
 	}
+	return true
 }
 
-// flush logs what isn't logged yet.
-func (r *rollback) flush() {
+// Flush logs what isn't logged yet.
+func (r *Rollback) Flush() {
 	r.mu.Lock()
 	queues, sign := r.unsaid, r.sign
 	r.unsaid = nil

@@ -1,4 +1,4 @@
-package engine
+package logs
 
 import (
 	"fmt"
@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/matryer/is"
-
-	"github.com/worqr/worqr/internal/logs"
 )
 
 // The losses of a failover are logged once, whatever the signs and however many queues are
@@ -19,7 +17,7 @@ func TestRollbackIsLoggedOnce(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
 		is := is.New(t)
-		log := logs.New(slog.New(slog.DiscardHandler))
+		log := New(slog.New(slog.DiscardHandler))
 		lines := make(chan string, 10)
 		log.Before = func(_ string, attrs []any) { lines <- strings.TrimSpace(fmt.Sprintln(attrs...)) }
 		said := func() (all []string) {
@@ -28,39 +26,39 @@ func TestRollbackIsLoggedOnce(t *testing.T) {
 			}
 			return all
 		}
-		r := newRollback(log, LeaseOf(3*time.Second))
+		r := NewRollback(log, time.Second)
 		pass := func(d time.Duration) {
 			time.Sleep(d)
 			synctest.Wait()
 		}
-		r.note("b", "a token")
-		r.note("a", "a heartbeat")
+		r.Note("b", "a token")
+		r.Note("a", "a heartbeat")
 		pass(500 * time.Millisecond)
-		r.note("b", "a heartbeat")
-		r.note("c", "a round")
+		r.Note("b", "a heartbeat")
+		r.Note("c", "a round")
 		is.Equal(said(), nil)
 		pass(600 * time.Millisecond)
 		is.Equal(said(), []string{"queues [a b c] count 3 evidence a token"})
 		pass(5 * time.Second) // a new master refuses heartbeats at first
-		r.note("a", "a heartbeat")
-		r.note("b", "a heartbeat")
+		r.Note("a", "a heartbeat")
+		r.Note("b", "a heartbeat")
 		pass(2 * time.Second)
 		is.Equal(said(), nil)
 
-		r.note("d", "a heartbeat") // another node may take longer
-		r.flush()                  // and the peer stops
+		r.Note("d", "a heartbeat") // another node may take longer
+		r.Flush()                  // and the peer stops
 		is.Equal(said(), []string{"queues [d] count 1 evidence a heartbeat"})
 		pass(2 * time.Second)
 		is.Equal(said(), nil)
 
 		pass(10 * time.Second)
-		r.note("a", "a heartbeat") // the next failover
+		r.Note("a", "a heartbeat") // the next failover
 		pass(2 * time.Second)
 		is.Equal(said(), []string{"queues [a] count 1 evidence a heartbeat"})
 
 		pass(time.Minute)
 		for i := range 1000 {
-			r.note(fmt.Sprintf("q%03d", i), "a heartbeat")
+			r.Note(fmt.Sprintf("q%03d", i), "a heartbeat")
 		}
 		pass(2 * time.Second)
 		is.Equal(said(), []string{"queues [q000 q001 q002 q003 q004 q005 q006 q007 q008 q009 q010 q011 q012 q013 q014 q015 q016 q017 q018 q019] count 1000 evidence a heartbeat"})
@@ -71,12 +69,12 @@ func TestRollbackIsLoggedOnce(t *testing.T) {
 func TestRollbackOfLongLease(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	for lease, want := range map[time.Duration][2]time.Duration{
-		-1:          {time.Second, 10 * time.Second}, // never
-		time.Second: {time.Second / 3, 10 * time.Second},
-		time.Hour:   {time.Second, time.Hour},
+	for beat, want := range map[time.Duration][2]time.Duration{
+		time.Second / 3:  {time.Second / 3, 10 * time.Second},
+		time.Second:      {time.Second, 10 * time.Second},
+		20 * time.Minute: {time.Second, time.Hour},
 	} {
-		r := newRollback(nil, LeaseOf(lease))
-		is.Equal([2]time.Duration{r.pause, r.span.Round(time.Second)}, want)
+		r := NewRollback(nil, beat)
+		is.Equal([2]time.Duration{r.pause, r.span}, want)
 	}
 }
