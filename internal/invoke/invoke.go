@@ -23,12 +23,11 @@ type Limits struct {
 
 // A Call is one call of a handler. Its methods may be called concurrently, but Do only once.
 type Call struct {
-	ctx     context.Context
-	cancel  context.CancelFunc // nil without a Timeout, and so is unwatch
-	unwatch func() bool
-	limits  Limits
-	late    func(cause error)
-	label   string // of the goroutine; "" before Do
+	ctx    context.Context
+	cancel context.CancelFunc // nil without a Timeout
+	limits Limits
+	late   func(cause error)
+	label  string // of the goroutine
 
 	mu       sync.Mutex  // protects the fields below
 	returned bool        // the handler has returned
@@ -36,13 +35,12 @@ type Call struct {
 	grace    *time.Timer // calls late; nil while its context hasn't ended
 }
 
-// New prepares a call of a handler. late is called, on a goroutine of its own, if the handler hasn't returned
-// within Grace of the end of its context. If the context can end before its Timeout, call Expire then.
+// New prepares a call of a handler. Its Timeout begins. late is called, on a goroutine of its own, if the handler hasn't
+// returned within Grace of the end of its context. If ctx can end, call Expire then.
 func New(ctx context.Context, l Limits, label string, late func(cause error)) *Call {
 	c := &Call{ctx: ctx, limits: l, label: label, late: late}
 	if l.Timeout > 0 {
 		c.ctx, c.cancel = context.WithTimeoutCause(ctx, l.Timeout, l.Late)
-		c.unwatch = context.AfterFunc(c.ctx, c.expire)
 	}
 	return c
 }
@@ -50,9 +48,9 @@ func New(ctx context.Context, l Limits, label string, late func(cause error)) *C
 // Context returns the context for the handler.
 func (c *Call) Context() context.Context { return c.ctx }
 
-// Expire records that the context has ended. It does nothing if there's a Timeout: then it isn't needed.
+// Expire records that ctx has ended. With a Timeout, Do notices that by itself.
 func (c *Call) Expire() {
-	if c.unwatch == nil {
+	if c.cancel == nil {
 		go c.expire()
 	}
 }
@@ -69,10 +67,12 @@ func (c *Call) expire() {
 // even if judge ends the goroutine. isLate reports that the handler was given up.
 func (c *Call) Do(handler func() error, judge func(err error), done func(err error, isLate bool)) {
 	err := verdict.ErrGoexit
+	unwatch := func() bool { return true }
+	if c.cancel != nil {
+		unwatch = context.AfterFunc(c.ctx, c.expire)
+	}
 	defer func() {
-		if c.unwatch != nil {
-			c.unwatch()
-		}
+		unwatch()
 		done(err, !c.hasReturned())
 	}()
 	defer func() { // even if the handler ends the goroutine

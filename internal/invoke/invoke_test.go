@@ -89,6 +89,7 @@ func TestLate(t *testing.T) {
 					return nil
 				}, func(error) {}, func(_ error, isLate bool) { is.Equal(isLate, c.late != nil) })
 				time.Sleep(3 * time.Hour)
+				synctest.Wait()
 				is.True(!call.GiveUp())
 				is.Equal(len(late) == 1, c.late != nil)
 				is.True(c.late == nil || late[0] == c.late)

@@ -31,7 +31,7 @@ var below = map[string][]string{
 	"inspect":              {"internal/causes", "internal/logs", "internal/words"},
 	"spread":               {"", "inspect"},
 	"worqrtrace":           {"inspect", "internal/logs"},
-	"internal/batch":       {"internal/engine", "internal/words"},
+	"internal/batch":       {"internal/verdict", "internal/words"},
 	"internal/capacity":    {},
 	"internal/causes":      {},
 	"internal/child":       {"internal/redisserver"},
