@@ -136,11 +136,11 @@ func (r *run) end(err error, j judgement, frees bool) {
 func (r *run) outcome(err error, j judgement) (e store.End, stays bool) {
 	queue, t, failures, cause := r.queue.id, r.task, r.queue.engine.failures, context.Cause(r.call.Context())
 	if j.panicked != nil {
-		attrs := t.named("attempt", t.Retries+1, "err", j.text, "stack", string(j.panicked.Stack))
+		attrs := t.named("attempt", t.Retries+1)
 		if j.Verb == store.Retry {
 			attrs = append(attrs, "retry_in", j.Delay)
 		}
-		failures.Panicked(j.panicked.At, queue, attrs...)
+		failures.Panicked(j.panicked.At, queue, append(attrs, "err", j.text, "stack", string(j.panicked.Stack))...)
 	}
 	switch {
 	case err == nil:
@@ -175,11 +175,11 @@ type judgement struct {
 // the error and Backoff are user code. If one ends the goroutine, the task is retried with an error that says so.
 func (r *run) judge(err error, j *judgement) {
 	cause := context.Cause(r.call.Context())
-	_, panicked := err.(*verdict.Panic)
+	panicked, _ := err.(*verdict.Panic)
 	switch {
 	case err == nil:
 		return
-	case decided(cause) && !panicked:
+	case decided(cause) && panicked == nil:
 		j.text = cause.Error()
 		return
 	}
@@ -199,7 +199,7 @@ func (r *run) judge(err error, j *judgement) {
 		end := opts.Policy.Of(err, r.task.Retries, func(err error) time.Duration { return r.backoff(opts, err) })
 		return judgement{end, logs.Printable(err.Error()), p}
 	}
-	j.text = errExit.Error()
+	j.text, j.panicked = errExit.Error(), panicked
 	j.End = opts.Policy.Of(errExit, r.task.Retries, func(error) time.Duration { return verdict.DefaultBackoff(r.task.Retries) })
 	defer func() {
 		if v := recover(); v != nil { // by a method of the error, such as that of a nil pointer
