@@ -52,7 +52,9 @@ func TestReturnInChunks(t *testing.T) {
 	q := working(t, a, "q")
 	want := numbers("", 1000)
 	enqueue(t, q, append(want, "last")...)
-	sure(q.StartTasks(t.Context(), 1000))(t)
+	for range 2 {
+		is.Equal(len(sure(q.StartTasks(t.Context(), 500))(t)), 500)
+	}
 	is.Equal(sure(b.FailWorker(t.Context(), a.WorkerID()))(t), 1000)
 	is.Equal(waiting(t, b.Queue("q")), append(want, "last"))
 }

@@ -132,15 +132,15 @@ func TestStrayAmongMany(t *testing.T) {
 	prefix := redistest.Prefix(t)
 	p := open(t, worqr.Options{Prefix: prefix, Lease: 900 * time.Millisecond})
 	q := working(t, p, "q")
-	const thousands = 66 // with their scores, more than 131,072 values
-	for range thousands {
-		enqueue(t, q, numbers("", 1000)...)
-		sure(q.StartTasks(t.Context(), 1000))(t)
+	const times, each = 132, 500 // with their scores, more than 131,072 values
+	for range times {
+		enqueue(t, q, numbers("", each)...)
+		sure(q.StartTasks(t.Context(), each))(t)
 	}
 	c := redistest.Conn(t)
 	stray := p.WorkerID() + ".0.1.1"
 	redistest.Do(t, c, "LPUSH", prefix+":process:{q}:"+stray, "stray")
-	redistest.Do(t, c, "ZADD", prefix+":working:{q}:"+p.WorkerID(), thousands*1000, stray) // another task's token
+	redistest.Do(t, c, "ZADD", prefix+":working:{q}:"+p.WorkerID(), times*each, stray) // another task's token
 	eventually(t, "it went back", func() bool { return fmt.Sprint(waiting(t, q)) == "[stray]" })
 	is.Equal(p.Stats().TakenOver, int64(0))
 }
