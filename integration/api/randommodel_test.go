@@ -281,11 +281,11 @@ func (m *model) heldBy(peer int) (all []*attempt) {
 	return all
 }
 
-// start starts up to n tasks for a peer. What must not be handled fails, and others are asked for.
+// start starts up to n tasks for a peer. What must not be handled fails. If nothing else came, others are asked for.
 func (m *model) start(peer, n int, token int64) (all []*attempt) {
 	for !m.paused {
 		solo := !slices.ContainsFunc(m.heldBy(peer), func(h *attempt) bool { return h.crashes >= mostCrashes-1 })
-		begun := m.round(n-len(all), token, solo)
+		begun := m.round(n, token, solo)
 		token += int64(len(begun))
 		for _, h := range begun {
 			h.peer = peer
@@ -303,7 +303,7 @@ func (m *model) start(peer, n int, token int64) (all []*attempt) {
 				all = append(all, h)
 			}
 		}
-		if len(all) == n || len(begun) == 0 || len(m.list)+len(m.in(inspect.NamedReady)) == 0 {
+		if len(all) > 0 || len(begun) == 0 || len(m.list)+len(m.in(inspect.NamedReady)) == 0 {
 			break
 		}
 	}
