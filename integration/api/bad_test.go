@@ -141,26 +141,33 @@ func TestFullRedis(t *testing.T) {
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 499 })
 }
 
-// If the Redis user may not return a task, the error isn't mistaken for a wrong type. The task is
+// If the Redis user may not return tasks, the error isn't mistaken for a wrong type or for nothing to return. They are
 // returned once the user has the permission.
 func TestReturnIsForbidden(t *testing.T) {
-	is := parallel(t)
-	server, c := redistest.StartAndDial(t)
-	allow := func(rule ...any) {
-		t.Helper()
-		redistest.Do(t, c, "ACL", append([]any{"SETUSER", "narrow"}, rule...)...)
+	for _, command := range []string{"lmove", "hstrlen", "zrevrange"} {
+		t.Run(command, func(t *testing.T) {
+			is := parallel(t)
+			server, c := redistest.StartAndDial(t)
+			allow := func(rule ...any) {
+				t.Helper()
+				redistest.Do(t, c, "ACL", append([]any{"SETUSER", "narrow"}, rule...)...)
+			}
+			allow("on", ">secret", "~*", "&*", "+@all", "-"+command)
+			p := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
+			q := working(t, p, "q")
+			enqueue(t, q, "a")
+			add(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q"), worqr.TaskSpec{Key: "b"})
+			take(t, q)
+			take(t, q)
+			for _, err := range []error{q.StopWork(t.Context()), failure(p.Sweep(t.Context()))} {
+				is.True(is_(err, worqr.ErrDenied) && !strings.Contains(err.Error(), ": WRONGTYPE"))
+			}
+			allow("+" + command)
+			sure(p.Sweep(t.Context()))(t)
+			is.Equal(waiting(t, q), []string{"a"})
+			is.Equal(stats(t, q).Waiting, 2)
+		})
 	}
-	allow("on", ">secret", "~*", "&*", "+@all", "-lmove")
-	p := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
-	q := working(t, p, "q")
-	enqueue(t, q, "a")
-	take(t, q)
-	for _, err := range []error{q.StopWork(t.Context()), failure(p.Sweep(t.Context()))} {
-		is.True(is_(err, worqr.ErrDenied) && !strings.Contains(err.Error(), ": WRONGTYPE"))
-	}
-	allow("+lmove")
-	sure(p.Sweep(t.Context()))(t)
-	is.Equal(waiting(t, q), []string{"a"})
 }
 
 // If a foreign key blocks the place that a task would move to, the call fails with a clear error.

@@ -24,6 +24,9 @@ end
 -- Moves on to a worker's next older attempt. Returns false if there is none, or it can't be read.
 local function advance(head)
   local found = redis.pcall('ZREVRANGE', q.working .. head.worker, head.at, head.at, 'WITHSCORES')
+  if found.err and not string.find(found.err, 'WRONGTYPE', 1, true) then
+    redis.call('ZREVRANGE', q.working .. head.worker, head.at, head.at) -- fails, so the worker stays in leaving
+  end
   head.at = head.at + 1
   head.id, head.token = found[1], tonumber(found[2])
   return head.id ~= nil
@@ -99,8 +102,8 @@ local function return_named(attempt, list, name)
   if run.attempt ~= attempt.id then
     return 0, 0
   end
-  redis.call('DEL', list)
   local digest, size_of = digest_in(name), redis.call('HSTRLEN', q.tasks, name)
+  redis.call('DEL', list)
   if is_canceled(attempt.token, digest) then
     drop_named(name, 'canceled')
     return 0, size_of
