@@ -170,6 +170,35 @@ func TestReturnIsForbidden(t *testing.T) {
 	}
 }
 
+// If the Redis user may not delete what remains of an ended task, it doesn't end at all, however often that is tried.
+func TestEndIsForbidden(t *testing.T) {
+	for _, command := range []string{"del", "hdel"} {
+		t.Run(command, func(t *testing.T) {
+			is := parallel(t)
+			server, c := redistest.StartAndDial(t)
+			allow := func(rule ...any) {
+				t.Helper()
+				redistest.Do(t, c, "ACL", append([]any{"SETUSER", "narrow"}, rule...)...)
+			}
+			allow("on", ">secret", "~*", "&*", "+@all")
+			p := openAt(t, strings.Replace(server.URL(), "redis://", "redis://narrow:secret@", 1), worqr.Options{Prefix: "p"})
+			q := working(t, p, "q")
+			enqueue(t, q, "fails", "retries")
+			fails, retries := take(t, q), take(t, q)
+			allow("-" + command)
+			for range 3 {
+				is.True(is_(fails.Fail(t.Context(), errors.New("no")), worqr.ErrDenied))
+				is.True(is_(retries.Retry(t.Context(), time.Hour), worqr.ErrDenied))
+			}
+			allow("+" + command)
+			is.NoErr(fails.Fail(t.Context(), errors.New("no")))
+			is.NoErr(retries.Retry(t.Context(), time.Hour))
+			is.Equal(len(failed(t, q)), 1)
+			is.Equal(stats(t, q).Scheduled, 1)
+		})
+	}
+}
+
 // If a foreign key blocks the place that a task would move to, the call fails with a clear error.
 // The task is in one of the two places, or still held by this worker.
 func TestForeignKeys(t *testing.T) {

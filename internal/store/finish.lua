@@ -115,6 +115,11 @@ local function may_fail()
 end
 
 first_write()
+-- What comes last may be denied. Then the call fails before it changes anything, since a repeat would do all of it again.
+redis.call('DEL', KEYS[20])
+if sound then
+  redis.call('HDEL', q.runs, '')
+end
 
 -- Adds a task to the failed queue: a raw one under its name, another one under its name and a number.
 local function fail(id, name, text, run, kind, reason)
