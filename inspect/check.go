@@ -96,7 +96,7 @@ func (r *CheckReport) String() string {
 	}
 	var all strings.Builder
 	fmt.Fprintf(&all, "Checked %s in %s: %s, %s, %s",
-		words.Several(r.Keys, "key"), words.Several(r.Queues, "queue"), words.Several(count[SeverityError], "error"), words.Several(count[SeverityWarning], "warning"), words.Several(count[SeverityNotice], "notice"))
+		words.Counted(r.Keys, "key"), words.Counted(r.Queues, "queue"), words.Counted(count[SeverityError], "error"), words.Counted(count[SeverityWarning], "warning"), words.Counted(count[SeverityNotice], "notice"))
 	if r.Repair {
 		fmt.Fprintf(&all, "; %d repaired", repaired)
 	}

@@ -84,16 +84,14 @@ type Explanation struct {
 	Prefix      string         // the prefix that was searched
 }
 
-// String returns a few human-readable sentences, without the payload or the key.
-func (e *Explanation) String() string {
-	switch {
-	case e.Recurs != nil:
-	case len(e.Copies) == 0 && e.NotSearched > 0:
-		return fmt.Sprintf("No copy of the task was found on %q. It may be further back: %s searched.", e.Queue, words.Tasks(e.NotSearched, "wasn't", "weren't"))
-	case e.NoSuchQueue:
-		return fmt.Sprintf("No queue %q exists under the prefix %q. Check the name, the prefix and the URL of Redis.", e.Queue, e.Prefix)
-	case len(e.Copies) == 0:
-		return fmt.Sprintf("No copy of the task is on %q: it was never enqueued, or it's done, canceled or deleted. Tasks with a key are found by that, or by a header.", e.Queue)
+// String returns the Sentences, one on each line.
+func (e *Explanation) String() string { return strings.Join(e.Sentences(), "\n") }
+
+// Sentences returns a description of each copy, and then one of what recurs; or one that says why there is none of
+// both. They have neither the payload nor the key.
+func (e *Explanation) Sentences() []string {
+	if len(e.Copies) == 0 && e.Recurs == nil {
+		return []string{e.nothing()}
 	}
 	all := make([]string, len(e.Copies))
 	for i := range e.Copies {
@@ -102,7 +100,17 @@ func (e *Explanation) String() string {
 	if e.Recurs != nil {
 		all = append(all, e.Recurs.sentence(e.Queue))
 	}
-	return strings.Join(all, "\n")
+	return all
+}
+
+func (e *Explanation) nothing() string {
+	switch {
+	case e.NotSearched > 0:
+		return fmt.Sprintf("No copy of the task was found on %q. It may be further back: %s searched.", e.Queue, words.Tasks(e.NotSearched, "wasn't", "weren't"))
+	case e.NoSuchQueue:
+		return fmt.Sprintf("No queue %q exists under the prefix %q. Check the name, the prefix and the URL of Redis.", e.Queue, e.Prefix)
+	}
+	return fmt.Sprintf("No copy of the task is on %q: it was never enqueued, or it's done, canceled or deleted. Tasks with a key are found by that, or by a header.", e.Queue)
 }
 
 func (e *Explanation) sentence(c *TaskCopy) string {
@@ -123,7 +131,10 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 		if !c.StartedAt.IsZero() {
 			fmt.Fprintf(&s, " since %s", words.Clock(c.StartedAt))
 		}
-		fmt.Fprintf(&s, ", as attempt %s with token %d.", words.Shown(c.AttemptID), c.Token)
+		if c.AttemptID != "" {
+			fmt.Fprintf(&s, ", as attempt %s with token %d", words.Shown(c.AttemptID), c.Token)
+		}
+		s.WriteString(".")
 	case CopyFailed:
 		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. Requeue it to run it again.", e.Queue, words.Clock(c.FailedAt), words.Shown(string(c.Kind)), counts, c.Error)
 	}
@@ -142,7 +153,7 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 		case ReasonBehind:
 			fmt.Fprintf(&s, " %s before it.", words.Tasks(c.Before, "starts", "start"))
 		case ReasonSuspect:
-			fmt.Fprintf(&s, " %s died holding it. If one more crash would fail it, it waits until its peer runs no other such task.", words.Several(c.Crashes, "worker"))
+			fmt.Fprintf(&s, " %s died holding it. If one more crash would fail it, it waits until its peer runs no other such task.", words.Counted(c.Crashes, "worker"))
 		case ReasonLeaseExpired:
 			s.WriteString(" The worker's heartbeats have stopped.")
 			if !c.EvictAt.IsZero() {
