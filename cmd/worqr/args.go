@@ -32,20 +32,6 @@ func given(ctx *kong.DecodeContext) (string, error) {
 	return text, err
 }
 
-var negative = regexp.MustCompile(`^-[0-9.]`)
-
-// signed returns the parser's mapper for the type of v, which also takes a negative number as the next argument:
-// otherwise that looks like a flag.
-func signed(v any) kong.Mapper {
-	parse := kong.NewRegistry().RegisterDefaults().ForType(reflect.TypeOf(v))
-	return kong.MapperFunc(func(ctx *kong.DecodeContext, target reflect.Value) error {
-		if text, ok := ctx.Scan.Peek().Value.(string); ok && negative.MatchString(text) {
-			ctx.Scan.PushTyped(ctx.Scan.Pop().Value, kong.FlagValueToken)
-		}
-		return parse.Decode(ctx, target)
-	})
-}
-
 // A prefixName is a prefix from the command line.
 type prefixName string
 

@@ -28,18 +28,3 @@ func TestRawArguments(t *testing.T) {
 	s.run(exitWell, "remove", "q", "key"+raw)
 	s.run(exitWell, "cancel", "q", raw)
 }
-
-// A number below zero is the value of a flag, as in the library's options, and not another flag.
-func TestNegativeNumbers(t *testing.T) {
-	s := newShell(t)
-	s.run(exitWell, "enqueue", "q", "a", "--max-retries", "-1")
-	s.is.Equal(len(s.rows(exitWell, "tasks", "q", "-n", "-1")), 1)
-	s.run(exitWell, "cancel", "q", "b", "--wait", "-1s")
-	for flag, args := range map[string][]string{
-		"a duration may not be negative": {"enqueue", "q", "b", "--in", "-1s"}, "--concurrency must be at least 1": {"work", "q", "-c", "-1", "--", "true"},
-		"can't be negative": {"work", "q", "--keep-failed", "-1", "--", "true"},
-	} {
-		s.is.True(strings.Contains(s.run(exitFailed, args...), flag))
-	}
-	s.run(exitFailed, "enqueue", "q", "--unique", "-1") // after a flag without a value, it looks like one
-}

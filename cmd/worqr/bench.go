@@ -38,11 +38,11 @@ func (c *benchCommand) Validate() error {
 
 // A benchRow is a measurement.
 type benchRow struct {
-	RoundTrip seconds `json:"round_trip_seconds"`
-	Tasks     int     `json:"tasks"`
-	Enqueued  int     `json:"enqueued_per_second"`
-	Finished  int     `json:"finished_per_second"`
-	Latency   seconds `json:"latency_seconds"`
+	RoundTrip         time.Duration
+	Tasks             int
+	EnqueuedPerSecond int
+	FinishedPerSecond int
+	Latency           time.Duration
 }
 
 // Run measures, and cleans up.
@@ -68,11 +68,11 @@ func (c *benchCommand) Run(ctx context.Context, con *console) (err error) {
 		return err
 	}
 	return c.tell(con.out, row, "round trip   %s\nenqueue      %s/s, %d in each call\nprocess      %s/s, %s\nlatency      %s from Enqueue to the handler of an idle queue",
-		micro(row.RoundTrip), words.Grouped(row.Enqueued), c.Batch, words.Grouped(row.Finished), words.Counted(c.Concurrency, "handler"), micro(row.Latency))
+		micro(row.RoundTrip), words.Grouped(row.EnqueuedPerSecond), c.Batch, words.Grouped(row.FinishedPerSecond), words.Counted(c.Concurrency, "handler"), micro(row.Latency))
 }
 
 // micro formats a short time.
-func micro(s seconds) string { return timeOf(s).Round(time.Microsecond).String() }
+func micro(d time.Duration) string { return d.Round(time.Microsecond).String() }
 
 // rounds is how many times a short operation is measured.
 const rounds = 200
@@ -85,7 +85,7 @@ func (c *benchCommand) measure(ctx context.Context, con *console, p *worqr.Peer)
 			return row, err
 		}
 	}
-	row.RoundTrip = seconds(time.Since(began) / rounds)
+	row.RoundTrip = time.Since(began) / rounds
 
 	q, batch := p.Queue("bench"), make([][]byte, c.Batch)
 	for i := range batch {
@@ -102,8 +102,8 @@ func (c *benchCommand) measure(ctx context.Context, con *console, p *worqr.Peer)
 		pr.add(len(batch))
 	}
 	pr.end()
-	row.Enqueued = perSecond(c.Tasks, began)
-	row.Finished, row.Latency, err = c.workOff(ctx, p, q)
+	row.EnqueuedPerSecond = perSecond(c.Tasks, began)
+	row.FinishedPerSecond, row.Latency, err = c.workOff(ctx, p, q)
 	return row, err
 }
 
@@ -112,7 +112,7 @@ func perSecond(n int, began time.Time) int {
 }
 
 // workOff runs all tasks of the queue, and then measures single tasks.
-func (c *benchCommand) workOff(ctx context.Context, p *worqr.Peer, q *worqr.Queue) (rate int, latency seconds, err error) {
+func (c *benchCommand) workOff(ctx context.Context, p *worqr.Peer, q *worqr.Queue) (rate int, latency time.Duration, err error) {
 	var started atomic.Int64
 	all, one := make(chan time.Time, 1), make(chan time.Time, 1)
 	q.Handle(func(context.Context, *worqr.Task) error {
@@ -161,5 +161,5 @@ func (c *benchCommand) workOff(ctx context.Context, p *worqr.Peer, q *worqr.Queu
 		}
 		sum += handled.Sub(at)
 	}
-	return rate, seconds(sum / rounds), nil
+	return rate, sum / rounds, nil
 }

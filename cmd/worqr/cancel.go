@@ -95,16 +95,14 @@ func (c *removeCommand) Run(ctx context.Context, con *console) error {
 }
 
 type drainCommand struct {
-	target
-	form
-	Queues  queueNames `arg:"" name:"queue" help:"Queues to drain."`
-	Timeout period     `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
+	onNamed
+	Timeout period `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
 }
 
 // Run pauses queues and waits.
 func (c *drainCommand) Run(ctx context.Context, con *console) error {
 	var paused queueNames
-	failed := c.forEach(ctx, con, c.form, c.Queues, (*worqr.Queue).Pause, func(name string) error {
+	failed := c.forEach(ctx, con, (*worqr.Queue).Pause, func(name string) error {
 		paused = append(paused, queueName(name))
 		return nil
 	})
@@ -185,9 +183,9 @@ func (c *drainCommand) wait(ctx context.Context, con *console, f *fleet, queues 
 
 // A drainedRow is the outcome for a queue.
 type drainedRow struct {
-	Queue   string `json:"queue"`
-	Running int    `json:"running"`
-	Drained bool   `json:"drained"`
+	Queue   string
+	Running int
+	Drained bool
 }
 
 func texts(all queueNames) (names []string) {
@@ -200,7 +198,6 @@ func texts(all queueNames) (names []string) {
 type deleteCommand struct {
 	onQueue
 	confirmation
-	Failed bool `help:"Delete its failed tasks instead of the waiting ones. To delete some of them, use: worqr failed --delete."`
 }
 
 // Validate is called by kong.
@@ -217,21 +214,10 @@ func (c *deleteCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	n, what := s.Waiting+s.Scheduled, "waiting task"
-	if c.Failed {
-		n, what = s.Failed, "failed task"
-	}
 	if err := c.ask(ctx, con, string(c.Queue), fmt.Sprintf("delete %s of the queue %q", words.Counted(n, what), c.Queue)); err != nil {
 		return err
 	}
-	if c.Failed {
-		n, err = q.DeleteAllFailed(ctx)
-	} else {
-		err = q.Delete(ctx)
-	}
-	switch {
-	case err != nil && c.Failed:
-		return c.cutOff(con.out, err, n, words.Counted(n, what)+" deleted", map[string]any{"deleted": n})
-	case err != nil: // Delete doesn't count
+	if err := q.Delete(ctx); err != nil { // it doesn't count
 		return c.cutOff(con.out, err, n, "up to "+words.Counted(n, what)+" may be deleted", map[string]any{"deleted": nil, "uncertain": true})
 	}
 	return toldIf(n == 0, c.tell(con.out, map[string]int{"deleted": n}, "%s deleted", words.Counted(n, what)))

@@ -93,29 +93,23 @@ func isWell(r *inspect.CheckReport) bool {
 
 // A checkRow is a report.
 type checkRow struct {
-	OK       bool         `json:"ok"`
-	Queues   int          `json:"queues"`
-	Keys     int          `json:"keys"`
-	Omitted  int          `json:"omitted"`
-	Findings []findingRow `json:"findings"`
-	Error    string       `json:"error,omitempty"` // why the repair isn't complete
+	OK       bool
+	Queues   int
+	Keys     int
+	Omitted  int
+	Findings []findingRow
+	Error    string // why the repair isn't complete
 }
 
 // A findingRow is a finding, and the command that fixes it or shows more.
 type findingRow struct {
-	Kind     string `json:"kind"`
-	Severity string `json:"severity"`
-	Queue    blob   `json:"queue,omitempty"`
-	Key      blob   `json:"key,omitempty"`
-	Subject  blob   `json:"subject,omitempty"`
-	Text     blob   `json:"text"`
-	Repaired bool   `json:"repaired"`
-	Fix      string `json:"fix,omitempty"`
+	inspect.Finding
+	Fix string
 }
 
 // print prints the report, and after each finding the command that fixes it or shows more.
 func (c *checkCommand) print(out io.Writer, r *inspect.CheckReport, cut error) error {
-	row := checkRow{OK: isWell(r) && r.Keys > 0 && cut == nil, Queues: r.Queues, Keys: r.Keys, Omitted: r.Omitted, Findings: []findingRow{}}
+	row := checkRow{OK: isWell(r) && r.Keys > 0 && cut == nil, Queues: r.Queues, Keys: r.Keys, Omitted: r.Omitted}
 	text := r.String()
 	if cut != nil {
 		row.Error = cause(cut)
@@ -124,7 +118,7 @@ func (c *checkCommand) print(out io.Writer, r *inspect.CheckReport, cut error) e
 	last := ""
 	for _, f := range r.Findings {
 		fix := c.fixOf(f)
-		row.Findings = append(row.Findings, findingRow{string(f.Kind), string(f.Severity), blob(f.Queue), blob(f.Key), blob(f.Subject), blob(f.Text), f.Repaired, fix})
+		row.Findings = append(row.Findings, findingRow{f, fix})
 		advice := c.adviceFor(f, fix)
 		if before, after, ok := strings.Cut(text, f.String()+"\n"); ok && advice != "" && advice != last { // once if several have it
 			b.WriteString(before + f.String() + "\n  " + advice + "\n")

@@ -77,7 +77,6 @@ func TestCheck(t *testing.T) {
 	check(exitWell, "0 warnings", "--max-waiting", "3")
 	check(exitUnwell, "warning (backlog) on \"q\": 3 tasks are waiting; the limit is 2", "--max-waiting", "2")
 	check(exitUnwell, "3 tasks are waiting; the limit is 0", "--max-waiting", "0")
-	check(exitUnwell, "3 tasks are waiting; the limit is 0", "--max-waiting", "-1")
 	check(exitWell, "0 warnings", "--max-waiting", "2", "--ignore", "persistence,backlog")
 	redistest.Do(t, conn, "CONFIG", "SET", "appendonly", "no")
 	check(exitUnwell, "warning (persistence)")

@@ -2,7 +2,6 @@ package main
 
 import (
 	"reflect"
-	"time"
 
 	"github.com/alecthomas/kong"
 
@@ -24,7 +23,7 @@ func commands() []entry {
 		{"look", "top", &topCommand{}, "Watch queues and workers live, with rates; pause and requeue with a keystroke.",
 			"Keys: j and k choose a queue, p pauses or resumes it, r requeues its failed tasks (it asks first), s sorts, w enlarges the list of workers, q quits. OLDEST is how long the oldest waiting task has been due. STATE is silent if all workers of a queue have died or can't reach Redis, and busy if none has a free slot. IN/S is how many tasks arrive per second, counting retries; OUT/S how many start. In scripts, use \"worqr queues --json\" or \"worqr watch\"."},
 		{"look", "queues", &queuesCommand{}, "List queues and their counts.",
-			"OLDEST is how long the oldest waiting task has been due, if that is known. IDLE is the number of workers with free slots. STATE says who has paused a queue, and when. It's \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one, or run: worqr sweep. The exit status is 0, even if there are no queues; 1 if a named one doesn't exist; and 2 if some can't be read: each of these has a row with the error, and the other rows are complete."},
+			"OLDEST is how long the oldest waiting task has been due, if that is known. IDLE is the number of workers with free slots. STATE says who has paused a queue, and when. It's \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one. The exit status is 0, even if there are no queues; 1 if a named one doesn't exist; and 2 if some can't be read: each of these has a row with the error, and the other rows are complete."},
 		{"look", "workers", &workersCommand{}, "List workers, the running peers.",
 			"Workers are the peers that are running; those that have been silent for more than two leases aren't shown. STUCK is how many handlers didn't return after their context ended."},
 		{"look", "running", &runningCommand{}, "List running tasks; --older 10m shows those that have run for longer.",
@@ -42,8 +41,6 @@ func commands() []entry {
 		{"look", "wait", &waitCommand{}, "Wait until a task ends, and show its result.",
 			"Waits until the task with the key ends, even if Redis restarts. The exit status is 0 if it has finished, and 1 if it ended in another way, didn't end within --timeout, or has no kept result. " +
 				"A script can run a task on another machine this way: worqr wait emails \"$(worqr enqueue emails --keep-result 1h hello)\""},
-		{"look", "stats", &statsCommand{}, "Add up the counts of the fleet.",
-			"Workers is the number of registered peers of the whole fleet. The exit status is 0 if Redis answered, so this is also a cheap probe. It is 2 if a queue can't be read: the sums then leave it out."},
 		{"look", "watch", &watchCommand{}, "Print events as JSON lines.",
 			"Prints events as JSON lines. The kinds are: sync (comes first; no event is missed until the next one), work (count tasks were enqueued), done (a worker finished a task; retries and failures produce no event), cancel, delete and lost. " +
 				"While Redis can't be reached, the command says so and keeps trying. Events are sent, not stored: without watchers, they cost nothing."},
@@ -65,7 +62,7 @@ func commands() []entry {
 		{"act", "remove", &removeCommand{}, "Remove waiting tasks by key.",
 			"Only the waiting task of a key is removed, not a running one; \"worqr cancel --key\" stops that, too. The exit status is 1 if no task waited under one of the keys."},
 		{"act", "requeue", &requeueCommand{}, "Put failed tasks back into their queue.",
-			"Puts failed tasks back into the queue, with no retries counted. One whose key has a task that waits or runs stays, and so does one that OnFailed is handling. The exit status is 1 if one stayed or isn't there, or if there are no failed tasks."},
+			"Puts failed tasks back into the queue, with no retries counted. One whose key has a task that waits or runs stays, and so does one that OnFailed is handling. For many, use: worqr failed --requeue. The exit status is 1 if one stayed or isn't there."},
 		{"act", "pause", &pauseCommand{}, "Keep tasks of queues from starting.",
 			"Running tasks continue, and tasks can be enqueued. To wait until nothing runs anymore, use: worqr drain. The exit status is 1 if there is no such queue."},
 		{"act", "resume", &resumeCommand{}, "End a pause.",
@@ -73,11 +70,9 @@ func commands() []entry {
 		{"act", "drain", &drainCommand{}, "Pause queues and wait until none of their tasks run.",
 			"Pauses the queues and waits until none of their tasks is running, for example before a migration. Waiting tasks stay. The queues stay paused until \"worqr resume\". The exit status is 1 if tasks are still running after --timeout, and 2 if a queue can't be paused or read; the others are still drained."},
 		{"act", "delete", &deleteCommand{}, "Delete all waiting tasks of a queue.",
-			"Drops all waiting tasks of a queue, listed and named. Running tasks, failed tasks and a pause stay. It asks for the name of the queue. The exit status is 1 if there was nothing to delete."},
+			"Drops all waiting tasks of a queue, listed and named. Running tasks, failed tasks and a pause stay: to delete failed ones, use \"worqr failed --delete\". It asks for the name of the queue. The exit status is 1 if there was nothing to delete."},
 		{"act", "fail-worker", &failWorkerCommand{}, "Evict a worker and return its tasks.",
 			"Evicts a worker, alive or not, and returns its tasks to the front of their queues. A worker that is alive stops its tasks and comes back under a new id. Dead workers are evicted by their peers, without this command. It asks you to type the worker's name or id again. The exit status is 1 if there is no such worker."},
-		{"act", "sweep", &sweepCommand{}, "Evict workers whose lease has expired, if no peer is left to do it.",
-			"Evicts workers whose lease has expired, and returns their tasks. Running peers do this with every heartbeat, so use it when no peer is left. It looks twice, a lease apart: a worker is evicted if its lease had expired the first time, and it has sent no heartbeat since. Give --lease if it isn't 3s."},
 
 		{"run", "work", &workCommand{}, "Run a program for each task of a queue.",
 			"The program reads the payload from standard input. Exit status 0 finishes the task, 65 fails it for good, and any other retries it. " +
@@ -113,9 +108,7 @@ func newParser(options ...kong.Option) *kong.Kong {
 		kong.ExplicitGroups([]kong.Group{{Key: "look", Title: "Look:"}, {Key: "act", Title: "Act:"}, {Key: "run", Title: "Run:"}}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
 		kong.Vars{"version": "worqr " + worqr.Version},
-		kong.KindMapper(reflect.String, asGiven),
-		kong.KindMapper(reflect.Int, signed(0)),
-		kong.TypeMapper(reflect.TypeFor[time.Duration](), signed(time.Duration(0))))
+		kong.KindMapper(reflect.String, asGiven))
 	details := map[string]string{}
 	for _, c := range commands() {
 		details[c.name] = c.more

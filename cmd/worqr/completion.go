@@ -18,7 +18,7 @@ type completionCommand struct {
 
 // scripts call the command itself for completions, and evaluate nothing that it prints. Zsh and fish quote a value
 // when they insert it. Bash inserts it unchanged, and splits words at colons and equals signs, so for bash the
-// command parses the line and quotes.
+// command parses the line, and completes only what needs no quotes.
 var scripts = map[string]string{
 	"bash": `_worqr() {
 	local value
@@ -60,78 +60,32 @@ func (c *completeCommand) Run(ctx context.Context, k *kong.Context, out io.Write
 	}
 	last := len(c.Words) - 1
 	before, typed := c.Words[1:last], c.Words[last]
-	shown := func(value string) (string, bool) { return value, true }
+	inserted := func(value string) (string, bool) { return value, true }
 	switch c.Words[0] {
 	case "zsh", "fish":
 	case "bash":
-		words, raw := bashWords(c.Words[1])
+		words := strings.Fields(c.Words[1] + "\x00") // the last word may be empty
 		if len(words) < 2 {
 			return nil
 		}
-		before, typed, shown = words[1:len(words)-1], words[len(words)-1], inBash(raw, c.Words[last])
+		end := len(words) - 1
+		before, typed = words[1:end], strings.TrimSuffix(words[end], "\x00")
+		kept, _ := strings.CutSuffix(typed, c.Words[last]) // by bash, which replaces the rest
+		inserted = func(value string) (string, bool) {
+			return strings.TrimPrefix(value, kept), strings.HasPrefix(value, typed) && !needsQuote.MatchString(value)
+		}
 	default:
 		return nil // the script of an earlier version, which didn't quote
 	}
 	for _, value := range candidates(ctx, k.Model.Node, before, typed) {
-		if text, ok := shown(value); ok && printable(value) == value {
+		if text, ok := inserted(value); ok && printable(value) == value {
 			fmt.Fprintln(out, text) // if the shell is gone, no one needs an answer
 		}
 	}
 	return nil
 }
 
-// bashWords returns the words of a line in bash, and the last one as it's typed. It expands nothing.
-func bashWords(line string) (words []string, raw string) {
-	var word strings.Builder
-	quote, start := byte(0), 0
-	for i := 0; i < len(line); i++ {
-		switch c := line[i]; {
-		case c == '\\' && quote != '\'' && i+1 < len(line) && (quote == 0 || strings.IndexByte("\"\\$`", line[i+1]) >= 0):
-			i++
-			word.WriteByte(line[i])
-		case c == '\\' && quote == 0:
-		case c == quote:
-			quote = 0
-		case quote == 0 && (c == '\'' || c == '"'):
-			quote = c
-		case quote == 0 && (c == ' ' || c == '\t' || c == '\n'):
-			if i > start {
-				words = append(words, word.String())
-			}
-			word.Reset()
-			start = i + 1
-		default:
-			word.WriteByte(c)
-		}
-	}
-	return append(words, word.String()), line[start:]
-}
-
-// inBash returns what bash inserts in place of part, the end of the typed word raw, to complete it to a value. The
-// text is quoted with backslashes; but after an open quote, which bash closes, it's plain. Words with other quotes
-// aren't completed.
-func inBash(raw, part string) func(value string) (text string, ok bool) {
-	before, ok := strings.CutSuffix(raw, part)
-	if before == "'" || before == `"` {
-		return func(value string) (string, bool) {
-			return value, strings.HasPrefix(value, part) && !strings.ContainsAny(value, "'\"\\$`!")
-		}
-	}
-	ok = ok && !quotes.MatchString(raw)
-	typed, _ := bashWords(raw)
-	kept, _ := bashWords(before)
-	return func(value string) (string, bool) {
-		if !ok || !strings.HasPrefix(value, typed[0]) {
-			return "", false
-		}
-		return needsQuote.ReplaceAllString(value[len(kept[0]):], `\$0`), true
-	}
-}
-
-var (
-	quotes     = regexp.MustCompile("(?s)^(?:\\\\.|[^\\\\])*?['\"$`]") // without a backslash
-	needsQuote = regexp.MustCompile(`[^A-Za-z0-9_./:@%+,=\x{80}-\x{10ffff}-]`)
-)
+var needsQuote = regexp.MustCompile(`[^A-Za-z0-9_./:@%+,=\x{80}-\x{10ffff}-]`)
 
 // candidates returns the words that may follow those before.
 func candidates(ctx context.Context, app *kong.Node, before []string, last string) (all []string) {

@@ -148,6 +148,10 @@ func TestCompletionInShells(t *testing.T) {
 		line string
 		want []string
 	}
+	// In bash, neither names that need quotes nor words with quotes are completed.
+	quoted := func(c typed) bool {
+		return strings.Contains(c.line, "\t") && (strings.ContainsAny(c.line, "'\"\\") || slices.ContainsFunc(c.want, needsQuote.MatchString))
+	}
 	var all []typed
 	for _, name := range hostile {
 		prefix := fill(redistest.Prefix(t), name)
@@ -158,7 +162,7 @@ func TestCompletionInShells(t *testing.T) {
 		all = append(all, typed{"worqr pause --prefix " + prefix + " \t", []string{"pause", "--prefix", prefix}})
 	}
 	prefix := redistest.Prefix(t)
-	plain := fill(prefix+":1", "emails", "col:one", "col:two", "ev;id>ran-40", `qu"$(id>ran-41)"`, "same;id>ran-42", "same;id>ran-43", "un:der;id>ran-44")
+	plain := fill(prefix+":1", "emails", "exports", "col:one", "col:two", "ev;id>ran-40", `qu"$(id>ran-41)"`, "same;id>ran-42", "same;id>ran-43", "un:der;id>ran-44")
 	flag := "--prefix=" + plain
 	for _, c := range []struct{ line, want string }{
 		{"em\t", "emails"},
@@ -224,6 +228,12 @@ func TestCompletionInShells(t *testing.T) {
 				}
 			}()
 			for _, c := range all {
+				if program == "bash" && quoted(c) {
+					if !strings.HasSuffix(c.line, " \t") {
+						continue
+					}
+					c.want = slices.DeleteFunc(slices.Clone(c.want), needsQuote.MatchString)
+				}
 				if got := y.types(c.line); !slices.Equal(got, c.want) {
 					t.Errorf("%q: worqr got %q, want %q", c.line, got, c.want)
 				}

@@ -29,7 +29,7 @@ type enqueueCommand struct {
 	Header     headers       `placeholder:"NAME=VALUE" help:"Header of the tasks. May be repeated."`
 	Expires    time.Duration `placeholder:"DURATION" help:"Fail the tasks unless they have started within this time."`
 	Timeout    time.Duration `placeholder:"DURATION" help:"How long an attempt may run, whatever the handler's options say."`
-	MaxRetries *int          `placeholder:"N" help:"How many times a task may be retried, 0 or -1 for none, whatever the handler's options say."`
+	MaxRetries *int          `placeholder:"N" help:"How many times a task may be retried, 0 for none, whatever the handler's options say."`
 	KeepResult time.Duration `placeholder:"DURATION" help:"Keep the outcomes and results of the tasks for this long: from 1s to 30 days. See worqr wait."`
 	Once       someText      `placeholder:"ID" help:"Add the task only if nothing was added with this id before, so that you may repeat the command."`
 	OnceFor    time.Duration `placeholder:"DURATION" help:"How long the id is remembered; the default is 24h, the limit 30 days."`
@@ -88,7 +88,7 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	p := con.progress("enqueue", len(c.Payloads))
-	enqueued, left, unsure := 0, 0, 0
+	enqueued, left := 0, 0
 	result := func() map[string]any { return map[string]any{"enqueued": enqueued, "left_out": left} }
 	for batch, err := range c.batches(ctx, con) {
 		if err == nil {
@@ -96,25 +96,18 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 			var n, skipped int
 			n, skipped, keys, err = c.send(ctx, q, batch)
 			enqueued, left = enqueued+n, left+skipped
-			if errors.Is(err, worqr.ErrUnknownOutcome) {
-				unsure = c.atOnce(len(batch) - n - skipped)
-			}
 			p.add(n + skipped)
 			for _, key := range keys {
-				err = errors.Join(err, c.tell(con.out, map[string]blob{"key": blob(key)}, "%s", printable(key)))
+				err = errors.Join(err, c.tell(con.out, map[string]string{"key": key}, "%s", printable(key)))
 			}
 		}
 		if err != nil {
 			p.end()
-			done, row := words.Counted(enqueued, "task")+" enqueued", result()
+			done := words.Counted(enqueued, "task") + " enqueued"
 			if left > 0 {
 				done += ", " + words.Grouped(left) + " left out"
 			}
-			if unsure > 0 {
-				done += ", and perhaps up to " + words.Grouped(unsure) + " more"
-				row["perhaps"] = unsure
-			}
-			return c.cutOff(con.out, err, enqueued+left, done, row)
+			return c.cutOff(con.out, err, enqueued+left, done, result())
 		}
 	}
 	p.end()
@@ -132,14 +125,6 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 		return errTold
 	}
 	return err
-}
-
-// atOnce returns how many of the tasks that are left of a batch one call enqueues.
-func (c *enqueueCommand) atOnce(left int) int {
-	if c.Unique {
-		return min(left, 1)
-	}
-	return left
 }
 
 // send enqueues a batch. It returns the number of tasks, of those that it skipped as equal, and the new keys.

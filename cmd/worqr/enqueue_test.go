@@ -152,7 +152,7 @@ func TestDelete(t *testing.T) {
 	s.is.Equal(s.run(exitUnwell, "delete", "q", "--yes", "q"), "0 waiting tasks deleted\n")
 }
 
-func TestFailWorkerAndSweep(t *testing.T) {
+func TestFailWorker(t *testing.T) {
 	s := newShell(t)
 	q := peertest.Working(t, s.peer, "q")
 	peertest.Enqueue(t, q, "a")
@@ -160,7 +160,6 @@ func TestFailWorkerAndSweep(t *testing.T) {
 	id := s.peer.WorkerID()
 	s.is.True(strings.Contains(s.run(exitFailed, "fail-worker", id), "nothing was changed"))
 	s.is.Equal(s.rows(exitWell, "fail-worker", id, "--yes", id)[0], map[string]any{"worker": id, "returned": 1.})
-	s.is.Equal(s.run(exitWell, "sweep"), "0 workers evicted\n")
 	s.run(exitFailed, "fail-worker", "redis://x")
 	s.is.True(strings.Contains(s.run(exitUnwell, "fail-worker", "nope", "--yes", "nope"), "no such worker exists"))
 	for _, answer := range []string{"", "yes\n"} {

@@ -11,31 +11,8 @@ import (
 
 // An eventRow is an event.
 type eventRow struct {
-	At            time.Time `json:"at"`
-	Event         string    `json:"event"`
-	Queue         string    `json:"queue,omitempty"`
-	Worker        blob      `json:"worker,omitempty"`
-	Count         int       `json:"count,omitempty"`
-	Payload       *blob     `json:"payload,omitempty"`
-	PayloadSize   int       `json:"payload_bytes,omitempty"`
-	PayloadDigest blob      `json:"payload_sha1,omitempty"`
-	Result        *blob     `json:"result,omitempty"`
-	ResultSize    int       `json:"result_bytes,omitempty"`
-	Evidence      blob      `json:"evidence,omitempty"`
-}
-
-func eventRowOf(e inspect.Event) eventRow {
-	r := eventRow{
-		At: time.Now().UTC(), Event: string(e.Kind), Queue: e.Queue, Worker: blob(e.WorkerID), Count: e.Count, Evidence: blob(e.Evidence),
-		PayloadSize: e.PayloadSize, PayloadDigest: blob(e.PayloadDigest), ResultSize: e.ResultSize,
-	}
-	if e.Payload != nil {
-		r.Payload = new(blob(e.Payload))
-	}
-	if e.Result != nil {
-		r.Result = new(blob(e.Result))
-	}
-	return r
+	At time.Time
+	inspect.Event
 }
 
 type watchCommand struct {
@@ -52,12 +29,8 @@ func (c *watchCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	names := make([]string, len(c.Queues))
-	for i, q := range c.Queues {
-		names[i] = string(q)
-	}
 	n, synced := 0, false
-	for e, err := range f.Events(ctx, names...) {
+	for e, err := range f.Events(ctx, texts(c.Queues)...) {
 		switch {
 		case ctx.Err() != nil:
 			return nil
@@ -68,7 +41,7 @@ func (c *watchCommand) Run(ctx context.Context, con *console) error {
 			continue
 		}
 		synced = true
-		if err := printJSON(con.out, eventRowOf(e)); err != nil {
+		if err := printJSON(con.out, eventRow{time.Now(), e}); err != nil {
 			return err
 		}
 		if n++; n == c.Events {

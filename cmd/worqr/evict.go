@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"time"
 
 	"github.com/worqr/worqr/cmd/worqr/internal/words"
 )
@@ -54,59 +53,10 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 	}
 	n, err := f.FailWorker(ctx, id)
 	if err != nil {
-		return c.cutOff(con.out, err, n, words.Counted(n, "task")+" returned", map[string]any{"worker": blob(id), "returned": n})
+		return c.cutOff(con.out, err, n, words.Counted(n, "task")+" returned", map[string]any{"worker": id, "returned": n})
 	}
 	if !listed && n == 0 {
 		return nothing("no such worker exists, or it has gone; list the workers with: worqr workers")
 	}
-	row := struct {
-		Worker   blob `json:"worker"`
-		Returned int  `json:"returned"`
-	}{blob(id), n}
-	return c.tell(con.out, row, "%s returned", words.Counted(n, "task"))
-}
-
-type sweepCommand struct {
-	target
-	form
-}
-
-// Run sweeps twice: the first time, it only suspects workers.
-func (c *sweepCommand) Run(ctx context.Context, con *console) error {
-	f, err := c.fleet()
-	if err != nil {
-		return err
-	}
-	defer f.close()
-	lease := time.Duration(c.Lease)
-	if lease <= 0 {
-		lease = 3 * time.Second
-	}
-	evicted := []blob{}
-	cutOff := func(err error) error {
-		text := words.Counted(len(evicted), "worker") + " evicted"
-		for _, id := range evicted {
-			text += " " + printable(id)
-		}
-		return c.cutOff(con.out, err, len(evicted), text, map[string]any{"evicted": evicted})
-	}
-	for i := range 2 {
-		if i > 0 {
-			if err := until(ctx, time.Now().Add(lease)); err != nil {
-				return cutOff(err)
-			}
-		}
-		some, err := f.Sweep(ctx)
-		for _, id := range some {
-			evicted = append(evicted, blob(id))
-		}
-		if err != nil {
-			return cutOff(err)
-		}
-	}
-	text := words.Counted(len(evicted), "worker") + " evicted"
-	for _, id := range evicted {
-		text += "\n" + printable(id)
-	}
-	return c.tell(con.out, map[string][]blob{"evicted": evicted}, "%s", text)
+	return c.tell(con.out, map[string]any{"worker": id, "returned": n}, "%s returned", words.Counted(n, "task"))
 }

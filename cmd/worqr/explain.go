@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"slices"
 	"strings"
-	"time"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/cmd/worqr/internal/words"
@@ -38,62 +37,10 @@ func (c *explainCommand) Validate() error {
 	return nil
 }
 
-// An explanationRow is where a task is, and why it doesn't run.
+// An explanationRow is where a task is, why it doesn't run, and the commands that help.
 type explanationRow struct {
-	Queue       string        `json:"queue"`
-	At          time.Time     `json:"at"`
-	NoSuchQueue bool          `json:"no_such_queue,omitempty"`
-	Paused      bool          `json:"paused"`
-	Workers     int           `json:"workers"`
-	Idle        int           `json:"idle_workers"`
-	NotSearched int           `json:"not_searched"`
-	Copies      []copyRow     `json:"copies"`
-	Recurs      *recurringRow `json:"recurs,omitempty"`
-	Fixes       []string      `json:"fixes,omitempty"`
-}
-
-// A copyRow is one copy of a task.
-type copyRow struct {
-	State      string    `json:"state"`
-	Key        blob      `json:"key,omitempty"`
-	EnqueuedAt time.Time `json:"enqueued_at,omitzero"`
-	Reasons    []string  `json:"reasons"`
-	Before     int       `json:"before,omitempty"`
-	DueAt      time.Time `json:"due_at,omitzero"`
-	Retries    int       `json:"retries"`
-	Crashes    int       `json:"crashes"`
-	Attempt    blob      `json:"attempt,omitempty"`
-	StartedAt  time.Time `json:"started_at,omitzero"`
-	Worker     blob      `json:"worker,omitempty"`
-	WorkerName blob      `json:"worker_name,omitempty"`
-	Host       blob      `json:"host,omitempty"`
-	PID        int       `json:"pid,omitempty"`
-	EvictAt    time.Time `json:"evict_at,omitzero"`
-	Kind       blob      `json:"kind,omitempty"`
-	Error      blob      `json:"error,omitempty"`
-	FailedAt   time.Time `json:"failed_at,omitzero"`
-}
-
-func explanationRowOf(e *inspect.Explanation, fixes []string) explanationRow {
-	row := explanationRow{
-		Queue: e.Queue, At: e.At.UTC(), NoSuchQueue: e.NoSuchQueue, Paused: e.Paused, Workers: e.Workers, Idle: e.IdleWorkers,
-		NotSearched: e.NotSearched, Copies: []copyRow{}, Fixes: fixes,
-	}
-	if e.Recurs != nil {
-		recurs := recurringRowOf(e.Queue, *e.Recurs)
-		row.Recurs = &recurs
-	}
-	for _, c := range e.Copies {
-		reasons := []string{}
-		for _, why := range c.Reasons {
-			reasons = append(reasons, string(why))
-		}
-		row.Copies = append(row.Copies, copyRow{
-			string(c.State), blob(c.Key), c.EnqueuedAt.UTC(), reasons, c.Before, c.DueAt.UTC(), c.Retries, c.Crashes,
-			blob(c.AttemptID), c.StartedAt.UTC(), blob(c.WorkerID), blob(c.WorkerName), blob(c.Host), c.PID, c.EvictAt.UTC(), blob(c.Kind), blob(c.Error), c.FailedAt.UTC(),
-		})
-	}
-	return row
+	*inspect.Explanation
+	Fixes []string
 }
 
 // Run prints where a task is, and why it doesn't run.
@@ -108,7 +55,7 @@ func (c *explainCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	fixes := c.fixesOf(e)
-	err = c.tell(con.out, explanationRowOf(e, fixes), "%s", c.text(e, fixes))
+	err = c.tell(con.out, explanationRow{e, fixes}, "%s", c.text(e, fixes))
 	if err == nil && len(e.Copies) == 0 && e.NotSearched > 0 {
 		return fmt.Errorf("not found in the first 100,000 tasks; not searched: %s", words.Counted(e.NotSearched, "task"))
 	}
@@ -117,10 +64,10 @@ func (c *explainCommand) Run(ctx context.Context, con *console) error {
 
 // text returns the explanation in sentences, with advice, and with the keys if they distinguish copies.
 func (c *explainCommand) text(e *inspect.Explanation, fixes []string) string {
-	lines := strings.Split(e.String(), "\n")
-	if c.Header != nil && len(lines) == len(e.Copies) {
-		for i := range lines {
-			lines[i] = keyText(blob(e.Copies[i].Key)) + ": " + lines[i]
+	lines := e.Sentences()
+	if c.Header != nil {
+		for i := range e.Copies {
+			lines[i] = keyText(e.Copies[i].Key) + ": " + lines[i]
 		}
 	}
 	for _, fix := range fixes {

@@ -14,26 +14,6 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// A failedRow is a failed task.
-type failedRow struct {
-	ID         blob      `json:"id"`
-	Kind       blob      `json:"kind"`
-	FailedAt   time.Time `json:"failed_at,omitzero"`
-	Error      blob      `json:"error"`
-	Retries    int       `json:"retries"`
-	Crashes    int       `json:"crashes"`
-	Key        blob      `json:"key,omitempty"`
-	Worker     blob      `json:"worker,omitempty"`
-	EnqueuedAt time.Time `json:"enqueued_at,omitzero"`
-	DueAt      time.Time `json:"due_at,omitzero"`
-	headerRow
-	Payload blob `json:"payload"`
-}
-
-func failedRowOf(t inspect.FailedTask) failedRow {
-	return failedRow{blob(t.ID), blob(t.Kind), t.FailedAt.UTC(), blob(t.Error), t.Retries, t.Crashes, blob(t.Key), blob(t.WorkerID), t.EnqueuedAt.UTC(), t.DueAt.UTC(), headerRowOf(t.Headers), blob(t.Payload)}
-}
-
 type failedCommand struct {
 	onQueue
 	some
@@ -96,9 +76,8 @@ func (c *failedCommand) Run(ctx context.Context, con *console) error {
 	case c.Group:
 		return c.group(con, matching(con.progress("read", 0)))
 	}
-	rows := turned(first(c.Limit, matching(&progress{})), failedRowOf)
-	n, err := printRows(con.out, c.form, "FAILED KIND RETRIES ID ERROR PAYLOAD", rows, func(r failedRow) []string {
-		return []string{sinceMoment(r.FailedAt), printable(r.Kind), strconv.Itoa(r.Retries), printable(r.ID), brief(r.Error, shownPayload), brief(r.Payload, shownPayload)}
+	n, err := printRows(con.out, c.form, "FAILED KIND RETRIES ID ERROR PAYLOAD", first(c.Limit, matching(&progress{})), func(r inspect.FailedTask) []string {
+		return []string{sinceMoment(r.FailedAt), printable(r.Kind), strconv.Itoa(r.Retries), printable(r.ID), brief(r.Error, shownPayload), brief(string(r.Payload), shownPayload)}
 	})
 	if err == nil && n == 0 {
 		con.say("no failed task matches")
@@ -112,26 +91,26 @@ const mostGroups = 1000
 
 // A groupRow counts tasks that failed for the same reason.
 type groupRow struct {
-	Tasks   int  `json:"tasks"`
-	Kind    blob `json:"kind"`
-	Error   blob `json:"error"`
-	Example blob `json:"example,omitempty"` // the error of the newest task
+	Tasks   int
+	Kind    inspect.FailureKind
+	Error   string
+	Example string // the error of the newest task
 }
 
 // group counts tasks by why they failed, the most frequent reason first.
 func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, error]) error {
-	counts, examples := map[groupRow]int{}, map[groupRow]blob{}
+	counts, examples := map[groupRow]int{}, map[groupRow]string{}
 	for t, err := range tasks {
 		if err != nil {
 			return err
 		}
-		g := groupRow{Kind: blob(t.Kind), Error: blob(cmp.Or(t.Cause(), "(no text)"))}
+		g := groupRow{Kind: t.Kind, Error: cmp.Or(t.Cause(), "(no text)")}
 		_, known := counts[g]
 		switch {
 		case !known && len(counts) >= mostGroups:
 			g = groupRow{Error: "(others)"}
 		case !known:
-			examples[g] = blob(t.Error)
+			examples[g] = t.Error
 		}
 		counts[g]++
 	}
@@ -142,7 +121,7 @@ func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, 
 		groups = append(groups, g)
 	}
 	slices.SortFunc(groups, func(a, b groupRow) int {
-		return cmp.Or(b.Tasks-a.Tasks, cmp.Compare(a.Kind+a.Error, b.Kind+b.Error))
+		return cmp.Or(b.Tasks-a.Tasks, cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Error, b.Error))
 	})
 	rows := func(yield func(groupRow, error) bool) {
 		for _, g := range groups {
@@ -235,16 +214,7 @@ func (c *failedCommand) each(ctx context.Context, con *console, tasks iter.Seq2[
 
 type requeueCommand struct {
 	onQueue
-	IDs []string `arg:"" optional:"" name:"id" help:"Ids of failed tasks, as \"worqr failed\" shows them. They contain keys, so quote them."`
-	All bool     `help:"Requeue all failed tasks of the queue. For some of them, use: worqr failed --requeue."`
-}
-
-// Validate is called by kong.
-func (c *requeueCommand) Validate() error {
-	if c.All == (len(c.IDs) > 0) {
-		return usage("expected ids of failed tasks, or --all")
-	}
-	return nil
+	IDs []string `arg:"" name:"id" help:"Ids of failed tasks, as \"worqr failed\" shows them. They contain keys, so quote them. For all tasks, or those that match, use: worqr failed --requeue."`
 }
 
 func (c *requeueCommand) Run(ctx context.Context, con *console) error {
@@ -253,23 +223,10 @@ func (c *requeueCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	var n int
-	if c.All {
-		n, err = q.RequeueAllFailed(ctx)
-	} else {
-		n, err = q.RequeueFailed(ctx, c.IDs...)
-	}
+	n, err := q.RequeueFailed(ctx, c.IDs...)
 	if err != nil {
 		return c.cutOff(con.out, err, n, words.Counted(n, "task")+" requeued", map[string]any{"requeued": n})
 	}
 	err = c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", words.Counted(n, "task"))
-	if err = toldIf(n < max(len(c.IDs), 1), err); err == nil && c.All {
-		for _, err := range q.Failed(ctx) {
-			if err == nil {
-				con.say("a task stays: another one with its key waits or runs, or it failed in the meantime; list it with: %s", c.command("failed QUEUE", string(c.Queue)))
-			}
-			return cmp.Or(err, errTold)
-		}
-	}
-	return err
+	return toldIf(n < len(c.IDs), err)
 }

@@ -58,6 +58,13 @@ type onQueue struct {
 	Queue queueName `arg:"" help:"Name of the queue."`
 }
 
+// An onNamed has those of a command that changes several queues.
+type onNamed struct {
+	target
+	form
+	Queues queueNames `arg:"" name:"queue" help:"Names of the queues."`
+}
+
 // An onQueues has those of a command that shows several queues.
 type onQueues struct {
 	target

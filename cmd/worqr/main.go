@@ -27,11 +27,7 @@ type versionCommand struct{ form }
 
 // Run prints the version of the library; the command is released with it.
 func (c versionCommand) Run(out io.Writer) error {
-	v := struct {
-		Version string `json:"version"`
-		Go      string `json:"go"`
-	}{worqr.Version, runtime.Version()}
-	return c.tell(out, v, "worqr %s", v.Version)
+	return c.tell(out, map[string]string{"version": worqr.Version, "go": runtime.Version()}, "worqr %s", worqr.Version)
 }
 
 // errTold ends a command whose output has described the problem.

@@ -104,9 +104,6 @@ func TestQueues(t *testing.T) {
 	s.is.Equal(all(s.rows(exitWell, "queues", "b"), "queue"), []any{"b"})
 	text := s.run(exitWell, "queues")
 	s.is.True(strings.Contains(text, "no worker") && strings.Contains(text, "paused by "+operator()))
-	stats := s.rows(exitWell, "stats")[0]
-	s.is.Equal([]any{stats["queues"], stats["paused"], stats["waiting"], stats["scheduled"]}, []any{2., 1., 2., 1.})
-	s.is.True(strings.Contains(s.run(exitWell, "stats"), "queues     2 (1 paused)"))
 	s.is.True(strings.Contains(s.run(exitFailed, "pause", "b b"), "not a valid queue name"))
 	s.is.Equal(s.run(exitWell, "pause", "a", "b"), "a is paused\nb is paused\n")
 	s.is.Equal(s.rows(exitWell, "drain", "a"), []map[string]any{{"queue": "a", "running": 0., "drained": true}})
@@ -121,8 +118,8 @@ func TestNoSuchQueue(t *testing.T) {
 	s := newShell(t)
 	s.run(exitWell, "enqueue", "a", "x")
 	for _, args := range [][]string{
-		{"queues", "a", "typo"}, {"running", "typo"}, {"stats", "typo"}, {"tasks", "typo"}, {"recurring", "typo"},
-		{"failed", "typo"}, {"requeue", "typo", "--all"}, {"remove", "typo", "k"}, {"cancel", "typo", "x"}, {"run-now", "typo", "k"},
+		{"queues", "a", "typo"}, {"running", "typo"}, {"tasks", "typo"}, {"recurring", "typo"},
+		{"failed", "typo"}, {"requeue", "typo", "x"}, {"remove", "typo", "k"}, {"cancel", "typo", "x"}, {"run-now", "typo", "k"},
 		{"result", "typo", "k"}, {"wait", "typo", "k"}, {"delete", "typo", "--yes", "typo"}, {"pause", "typo"}, {"resume", "typo"}, {"drain", "typo"},
 	} {
 		s.is.True(strings.HasPrefix(s.run(exitUnwell, args...), `worqr: no queue "typo" exists under the prefix`))
@@ -140,7 +137,7 @@ func TestSilentWorker(t *testing.T) {
 	seen := func(want bool) {
 		peertest.Eventually(t, "the worker is seen", func() bool {
 			served := peertest.Stats(t, s.peer.Queue("q")).Workers == 1
-			return served && s.rows(exitWell, "queues", "q")[0]["workers_silent"] == want
+			return served && s.rows(exitWell, "queues", "q")[0]["silent"] == want
 		})
 	}
 	seen(false)
@@ -163,7 +160,7 @@ func TestTasks(t *testing.T) {
 
 	running := s.rows(exitWell, "running")
 	s.is.Equal(all(running, "payload"), []any{map[string]any{"base64": "cnVu/w=="}})
-	s.is.Equal(all(running, "worker"), []any{s.peer.WorkerID()})
+	s.is.Equal(all(running, "worker_id"), []any{s.peer.WorkerID()})
 	s.is.True(strings.Contains(s.run(exitWell, "running", "q"), `run\xff`))
 	s.is.Equal(len(s.rows(exitWell, "running", "--older", "1h")), 0)
 	s.is.Equal(len(s.rows(exitUnwell, "running", "--older", "1ns")), 1)
@@ -217,7 +214,7 @@ func TestExplainFixes(t *testing.T) {
 	s.is.Equal(len(s.rows(exitWell, "explain", "q", "x")[0]["fixes"].([]any)), 1)
 	s.run(exitWell, "resume", "q")
 	s.is.True(strings.Contains(s.run(exitWell, "explain", "q", "x"), "\n  start the service that handles it (`worqr work --prefix "))
-	s.is.Equal(s.rows(exitWell, "explain", "q", "x")[0]["fixes"], nil)
+	s.is.Equal(s.rows(exitWell, "explain", "q", "x")[0]["fixes"], []any{})
 }
 
 // watching watches queue q for three events.
@@ -241,11 +238,11 @@ func TestWatch(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()
 	lines, ended := s.watching()
-	s.is.True(strings.Contains(s.next(lines), `"event":"sync"`))
+	s.is.True(strings.Contains(s.next(lines), `"kind":"sync"`))
 	q := s.peer.Queue("q")
 	peertest.Enqueue(t, q, "x\x1b")
-	s.is.True(strings.Contains(s.next(lines), `"event":"work","queue":"q","count":1`))
+	s.is.True(strings.Contains(s.next(lines), `"count":1,"kind":"work"`))
 	redistest.Sure(q.Cancel(ctx, []byte("x\x1b")))(t)
-	s.is.True(strings.Contains(s.next(lines), `"event":"cancel","queue":"q","payload":"x\u001b"`))
+	s.is.True(strings.Contains(s.next(lines), `"kind":"cancel","payload":"x\u001b"`))
 	s.is.Equal(<-ended, exitWell)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"iter"
-	"time"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
@@ -12,18 +11,8 @@ import (
 
 // A recurringRow is a schedule as Redis has it.
 type recurringRow struct {
-	Queue       string    `json:"queue"`
-	Key         blob      `json:"key"`
-	Next        time.Time `json:"next,omitzero"`
-	Current     time.Time `json:"current,omitzero"`
-	Asserted    bool      `json:"asserted"`
-	LastOutcome blob      `json:"last_outcome,omitempty"`
-	LastDue     time.Time `json:"last_due,omitzero"`
-	LastAt      time.Time `json:"last_at,omitzero"`
-}
-
-func recurringRowOf(queue string, t inspect.RecurringTask) recurringRow {
-	return recurringRow{queue, blob(t.Key), t.Next.UTC(), t.Current.UTC(), t.Asserted, blob(t.LastOutcome), t.LastDue.UTC(), t.LastAt.UTC()}
+	Queue string
+	inspect.RecurringTask
 }
 
 // state describes a recurring task, except its next time.
@@ -50,9 +39,7 @@ func (c *recurringCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[recurringRow, error] {
-		return turned(q.Recurring(ctx), func(t inspect.RecurringTask) recurringRow {
-			return recurringRowOf(q.Name(), t)
-		})
+		return turned(q.Recurring(ctx), func(t inspect.RecurringTask) recurringRow { return recurringRow{q.Name(), t} })
 	})
 	n, err := printRows(con.out, c.form, "QUEUE KEY NEXT LAST ENDED STATE", first(c.Limit, rows), func(r recurringRow) []string {
 		last := "-"
@@ -86,5 +73,5 @@ func (c *runNowCommand) Run(ctx context.Context, con *console) error {
 	if !found {
 		return nothing(fmt.Sprintf("no recurring task has this key; list them with: %s", c.command("recurring QUEUE", string(c.Queue))))
 	}
-	return c.tell(con.out, map[string]any{"queue": c.Queue, "key": blob(c.Key), "due": true}, "it runs once more, as soon as a worker of the queue is free")
+	return c.tell(con.out, map[string]any{"queue": c.Queue, "key": c.Key, "due": true}, "it runs once more, as soon as a worker of the queue is free")
 }

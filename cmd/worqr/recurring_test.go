@@ -51,7 +51,7 @@ func TestRecurring(t *testing.T) {
 	task := <-starts
 	s.is.Equal([]string{string(task.Payload), task.Headers["a"]}, []string{"back up", "b"})
 	held := s.rows(exitWell, "running", "q")[0]
-	s.is.Equal([]any{held["attempt_number"], held["retries"], held["crashes"], held["due_at"]}, []any{1.0, 0.0, 0.0, nil})
+	s.is.Equal([]any{held["attempt"], held["retries"], held["crashes"], held["due_at"]}, []any{1.0, 0.0, 0.0, nil})
 	end <- true
 
 	s.is.NoErr(q.Every("nightly", worqr.Interval(time.Second), []byte("back up"), nil)) // not only at night

@@ -9,14 +9,6 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// A resultRow is how a task ended.
-type resultRow struct {
-	Outcome blob      `json:"outcome"`
-	EndedAt time.Time `json:"ended_at,omitzero"`
-	Error   blob      `json:"error,omitempty"`
-	Result  *blob     `json:"result,omitempty"`
-}
-
 // A showResult has the flags and arguments of a command that shows how a task ended.
 type showResult struct {
 	onQueue
@@ -32,10 +24,9 @@ func (s *showResult) show(con *console, r *worqr.Result, err error) error {
 	case err != nil:
 		return err
 	}
-	row := resultRow{Outcome: blob(r.Outcome), EndedAt: r.EndedAt.UTC(), Error: blob(r.Error)}
-	text := printable(row.Outcome) + " " + sinceMoment(row.EndedAt) + " ago"
-	if row.EndedAt.IsZero() {
-		text = printable(row.Outcome)
+	text := printable(r.Outcome)
+	if !r.EndedAt.IsZero() {
+		text += " " + sinceMoment(r.EndedAt) + " ago"
 	}
 	switch {
 	case r.Error != "":
@@ -43,16 +34,13 @@ func (s *showResult) show(con *console, r *worqr.Result, err error) error {
 	case len(r.Value) > 0:
 		text += ": " + brief(string(r.Value), 1000)
 	}
-	if len(r.Value) > 0 {
-		row.Result = new(blob(r.Value))
-	}
 	if s.Raw {
 		if r.Outcome != worqr.OutcomeFinished {
 			con.say("%s", text)
 		}
 		_, err = con.out.Write(r.Value)
 	} else {
-		err = s.tell(con.out, row, "%s", text)
+		err = s.tell(con.out, *r, "%s", text)
 	}
 	return toldIf(r.Outcome != worqr.OutcomeFinished, err)
 }

@@ -25,7 +25,7 @@ func TestResult(t *testing.T) {
 	s.is.Equal(<-waited, "done\n"+raw)
 	s.is.Equal(s.run(exitWell, "result", "q", key, "--raw"), "done\n"+raw)
 	row := s.rows(exitWell, "result", "q", key)[0]
-	s.is.Equal([]any{row["outcome"], row["result"]}, []any{"finished", map[string]any{"base64": "ZG9uZQr+/++/vQ=="}})
+	s.is.Equal([]any{row["outcome"], row["value"]}, []any{"finished", map[string]any{"base64": "ZG9uZQr+/++/vQ=="}})
 	text := s.run(exitWell, "wait", "q", key)
 	s.is.True(strings.HasPrefix(text, "finished ") && strings.HasSuffix(text, `: done\n\xfe\xff`+"\ufffd\n"))
 

@@ -64,16 +64,6 @@ func printRows[T any](out io.Writer, f form, heads string, rows iter.Seq2[T, err
 	return n, err
 }
 
-// printJSON prints one value on one line.
-func printJSON(out io.Writer, v any) error {
-	line, err := jsonLine(v)
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(line)
-	return err
-}
-
 // tell prints a value, as JSON or as text.
 func (f form) tell(out io.Writer, v any, format string, args ...any) error {
 	if f.JSON {

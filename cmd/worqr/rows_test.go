@@ -16,20 +16,38 @@ import (
 )
 
 // JSON output keeps external text byte for byte, and contains no control characters.
-func TestJSONLine(t *testing.T) {
+func TestJSON(t *testing.T) {
 	is := is.New(t)
-	for v, want := range map[any]string{
-		blob("a<b>\"c\""):            `"a<b>\"c\""` + "\n",
-		blob("é 漢"):                  `"é 漢"` + "\n",
-		blob("\x1b\x7f\u009b\u202e"): `"\u001b\u007f\u009b\u202e"` + "\n",
-		blob("\U000e0001"):           `"\udb40\udc01"` + "\n",
-		blob("\xff\x00"):             `{"base64":"/wA="}` + "\n",
-		seconds(90 * time.Second):    "90\n",
-		seconds(43_210):              "0.000043\n",
+	type inner struct {
+		WorkerID string
+		Lease    time.Duration
+		hidden   string //nolint:unused // it isn't printed
+	}
+	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.FixedZone("CET", 3600))
+	for want, v := range map[string]any{
+		`"a<b>\"c\""`:                "a<b>\"c\"",
+		`"é 漢"`:                      "é 漢",
+		`"\u001b\u007f\u009b\u202e"`: "\x1b\x7f\u009b\u202e",
+		`"\udb40\udc01"`:             []byte("\U000e0001"),
+		`{"base64":"/wA="}`:          inspect.FailureKind("\xff\x00"),
+		`90`:                         90 * time.Second,
+		`0.000043`:                   43_210 * time.Nanosecond,
+		`{"lease_seconds":1,"payload":"","pid":7,"queues":[],"started_at":"2030-01-02T02:04:05Z","worker_id":"w"}`: struct {
+			inner
+			PID       int
+			StartedAt time.Time
+			EndedAt   time.Time
+			Queues    []string
+			Payload   []byte
+			Result    []byte
+			Recurs    *inner
+			Headers   map[string]string
+		}{inner: inner{WorkerID: "w", Lease: time.Second}, PID: 7, StartedAt: at, Payload: []byte{}},
+		`{"deleted":null,"left":["\u001b",1]}`: map[string]any{"deleted": nil, "left": []any{"\x1b", 1}},
 	} {
-		line, err := jsonLine(v)
-		is.NoErr(err)
-		is.Equal(string(line), want)
+		var out strings.Builder
+		is.NoErr(printJSON(&out, v))
+		is.Equal(out.String(), want+"\n")
 	}
 }
 

@@ -1,9 +1,6 @@
 package main
 
 import (
-	"bytes"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"maps"
 	"math"
@@ -12,8 +9,6 @@ import (
 	"strings"
 	"time"
 	"unicode"
-	"unicode/utf16"
-	"unicode/utf8"
 )
 
 // printable replaces control characters, since parts of the text come from outside.
@@ -96,75 +91,4 @@ func nextMoment(t time.Time) string {
 		return late.String() + " late"
 	}
 	return age(late) + " late"
-}
-
-// A blob is bytes from outside. In JSON it's a string, or {"base64": ...} if it isn't UTF-8.
-type blob string
-
-func (b blob) MarshalJSON() ([]byte, error) {
-	if utf8.ValidString(string(b)) {
-		return plainJSON(string(b))
-	}
-	return json.Marshal(map[string]string{"base64": base64.StdEncoding.EncodeToString([]byte(b))})
-}
-
-// A headerRow has headers from outside. Those whose names aren't UTF-8 can't be fields in JSON.
-type headerRow struct {
-	Headers map[string]blob `json:"headers,omitempty"`
-	Others  []otherHeader   `json:"headers_not_utf8,omitempty"`
-	all     map[string]string
-}
-
-type otherHeader struct {
-	Name  blob `json:"name"`
-	Value blob `json:"value"`
-}
-
-func headerRowOf(headers map[string]string) headerRow {
-	row := headerRow{Headers: map[string]blob{}, all: headers}
-	for _, name := range slices.Sorted(maps.Keys(headers)) {
-		if utf8.ValidString(name) {
-			row.Headers[name] = blob(headers[name])
-		} else {
-			row.Others = append(row.Others, otherHeader{blob(name), blob(headers[name])})
-		}
-	}
-	return row
-}
-
-// seconds is a duration in JSON.
-type seconds time.Duration
-
-func (s seconds) MarshalJSON() ([]byte, error) {
-	return json.Marshal(time.Duration(s).Round(time.Microsecond).Seconds())
-}
-
-// jsonLine returns v on one line. It also escapes what a terminal would act on.
-func jsonLine(v any) ([]byte, error) {
-	text, err := plainJSON(v)
-	if err != nil {
-		return nil, err
-	}
-	line := make([]byte, 0, len(text))
-	for _, r := range string(text) {
-		switch {
-		case r == ' ' || unicode.IsPrint(r):
-			line = utf8.AppendRune(line, r)
-		case r > 0xffff:
-			high, low := utf16.EncodeRune(r)
-			line = fmt.Appendf(line, `\u%04x\u%04x`, high, low)
-		default:
-			line = fmt.Appendf(line, `\u%04x`, r)
-		}
-	}
-	return append(line, '\n'), nil
-}
-
-// plainJSON returns JSON in which <, > and & aren't escaped.
-func plainJSON(v any) ([]byte, error) {
-	var b bytes.Buffer
-	encoder := json.NewEncoder(&b)
-	encoder.SetEscapeHTML(false)
-	err := encoder.Encode(v)
-	return bytes.TrimSuffix(b.Bytes(), []byte("\n")), err
 }

@@ -30,11 +30,11 @@ func (u *unread) Unwrap() error { return u.err }
 
 // An unreadRow is printed for such a queue.
 type unreadRow struct {
-	Queue string `json:"queue"`
-	Error blob   `json:"error"`
+	Queue string
+	Error string
 }
 
-func (u *unread) row() unreadRow { return unreadRow{string(u.queue), blob(u.err.Error())} }
+func (u *unread) row() unreadRow { return unreadRow{string(u.queue), u.err.Error()} }
 
 // someUnread returns the error of a command that has printed which queues it can't read.
 func someUnread(n int) error {

@@ -7,7 +7,6 @@ import (
 	"io/fs"
 	"log/slog"
 	"os/exec"
-	"strings"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -20,7 +19,7 @@ type workCommand struct {
 	Command     []string      `arg:"" passthrough:"" help:"Program to run for each task, with its arguments. No shell is involved; for a pipe, write: -- sh -c '...'."`
 	Concurrency int           `short:"c" default:"1" help:"How many programs run at once; the default is 1."`
 	Timeout     time.Duration `help:"Kill a program that runs for longer; the task is retried. By default, there is no limit."`
-	MaxRetries  *int          `placeholder:"N" help:"How many times a task is retried before it fails for good; the default is 10, and 0 or -1 is none."`
+	MaxRetries  *int          `placeholder:"N" help:"How many times a task is retried before it fails for good; the default is 10, and 0 is none."`
 	Backoff     time.Duration `placeholder:"DURATION" help:"Retry after this time; the default is 2s, doubling to 5m."`
 	KeepFailed  int           `placeholder:"N" help:"How many failed tasks the queue keeps; the default is 1000."`
 	Exclusive   bool          `help:"Kill the program before another peer can start its task, for example while Redis is down."`
@@ -62,10 +61,9 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	if err := runnable(c.Command[0]); err != nil {
 		return err
 	}
-	lines := &slog.HandlerOptions{ReplaceAttr: advised}
-	log := slog.New(slog.NewTextHandler(con.errs, lines))
+	log := slog.New(slog.NewTextHandler(con.errs, nil))
 	if c.JSON {
-		log = slog.New(slog.NewJSONHandler(con.errs, lines))
+		log = slog.New(slog.NewJSONHandler(con.errs, nil))
 	}
 	o := &worqr.Options{Prefix: string(c.Prefix), Lease: time.Duration(c.Lease), Name: c.Name, Drain: c.Drain, Logger: log}
 	if c.Drain == 0 {
@@ -98,16 +96,6 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	}
 	con.say("%s finished, %d retried, %d failed", words.Counted(int(done.Finished), "task"), done.Retried, done.Failed)
 	return nil
-}
-
-// advised adds the rule that the user lacks to an error in the log, where it is text. A worker retries, and
-// never returns the error.
-func advised(_ []string, a slog.Attr) slog.Attr {
-	text := a.Value.String()
-	if a.Key == "err" && (strings.HasPrefix(text, "NOPERM ") || strings.Contains(text, "permission denied: NOPERM ")) {
-		a.Value = slog.StringValue(text + grant(worqr.ErrDenied))
-	}
-	return a
 }
 
 // runnable fails if no program can be started under a name: each task would fail for that reason. The error
