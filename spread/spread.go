@@ -7,9 +7,10 @@
 //	emails.Handle(send, nil)
 //	err := emails.Enqueue(ctx, payload)
 //
-// They are ordinary queues. Each has its own order, fencing tokens, failed tasks and pause. Queues
-// returns them, for whatever this package doesn't have:
+// They are ordinary queues. Each has its own order, fencing tokens, failed tasks and pause. For whatever this package
+// doesn't have, For returns the queue of a key, and Queues returns all:
 //
+//	report, err := emails.For(key).CancelKey(ctx, key)
 //	for _, q := range emails.Queues() {
 //		for t, err := range q.Running(ctx) {
 //
@@ -81,11 +82,6 @@ func (s *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 	return s.Next().Enqueue(ctx, payloads...)
 }
 
-// EnqueueOnce is worqr.Queue.EnqueueOnce on the nonce's queue.
-func (s *Queue) EnqueueOnce(ctx context.Context, nonce string, payloads ...[]byte) (fresh bool, err error) {
-	return s.For(nonce).EnqueueOnce(ctx, nonce, payloads...)
-}
-
 // Add is worqr.Queue.Add for one task, on the queue of its key: "" is a new one. A unique task is on
 // the queue of its payload. With Once, all calls must have the same Key or none. To add several tasks
 // all or none, use Add of Next.
@@ -106,36 +102,6 @@ func (s *Queue) Add(ctx context.Context, task worqr.TaskSpec) (key string, err e
 		return "", err
 	}
 	return task.Key, nil
-}
-
-// Every is worqr.Queue.Every on the key's queue.
-func (s *Queue) Every(key string, schedule worqr.Schedule, payload []byte, opts *worqr.EveryOptions) error {
-	return s.For(key).Every(key, schedule, payload, opts)
-}
-
-// RunNow is worqr.Queue.RunNow on the key's queue.
-func (s *Queue) RunNow(ctx context.Context, key string) (bool, error) {
-	return s.For(key).RunNow(ctx, key)
-}
-
-// RemoveKey is worqr.Queue.RemoveKey on the key's queue.
-func (s *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
-	return s.For(key).RemoveKey(ctx, key)
-}
-
-// CancelKey is worqr.Queue.CancelKey on the key's queue.
-func (s *Queue) CancelKey(ctx context.Context, key string) (*worqr.CancelReport, error) {
-	return s.For(key).CancelKey(ctx, key)
-}
-
-// Result is worqr.Queue.Result on the key's queue.
-func (s *Queue) Result(ctx context.Context, key string) (*worqr.Result, error) {
-	return s.For(key).Result(ctx, key)
-}
-
-// Wait is worqr.Queue.Wait on the key's queue.
-func (s *Queue) Wait(ctx context.Context, key string) (*worqr.Result, error) {
-	return s.For(key).Wait(ctx, key)
 }
 
 // Handle makes h the handler of all queues. Each gets an equal share of Concurrency, rounded up, so

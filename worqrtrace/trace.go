@@ -130,6 +130,16 @@ type Task struct {
 	Next       time.Time           // for Retried and Snoozed: when it starts again, by this peer's clock
 }
 
+// Wait returns how long a task waited from when it could start until it did. That isn't known for tasks of Enqueue,
+// nor after a crash, since the task ran in between.
+func (t Task) Wait() (d time.Duration, known bool) {
+	since := t.EnqueuedAt
+	if t.DueAt.After(since) {
+		since = t.DueAt
+	}
+	return max(t.At.Sub(since), 0), !since.IsZero() && t.Crashes == 0 && !t.OnFailed // the clocks may differ
+}
+
 // A Queue is something that happened on a queue.
 type Queue struct {
 	At       time.Time // by this peer's clock

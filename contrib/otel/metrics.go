@@ -2,7 +2,6 @@ package worqrotel
 
 import (
 	"context"
-	"time"
 
 	"go.opentelemetry.io/otel"
 	"go.opentelemetry.io/otel/attribute"
@@ -82,7 +81,7 @@ func (t *Telemetry) Trace() *worqrtrace.Trace {
 		},
 		Started: func(a worqrtrace.Task) {
 			m.consumed.Add(ctx, 1, process, own, of(a.Queue)...)
-			if waited, known := waited(a); known {
+			if waited, known := a.Wait(); known {
 				m.wait.Record(ctx, waited.Seconds(), metric.WithAttributes(of(a.Queue, system)...))
 			}
 		},
@@ -104,14 +103,4 @@ func (t *Telemetry) Trace() *worqrtrace.Trace {
 		Evicted:        func(worqrtrace.Worker) { m.evictions.Add(ctx, 1, metric.WithAttributes(system)) },
 		ConnectionLost: func(worqrtrace.Connection) { m.losses.Add(ctx, 1, metric.WithAttributes(system)) },
 	}
-}
-
-// waited returns how long a task waited for its start, if that's known: after a crash it isn't, since it ran in
-// between.
-func waited(a worqrtrace.Task) (d time.Duration, known bool) {
-	since := a.EnqueuedAt
-	if a.DueAt.After(since) {
-		since = a.DueAt
-	}
-	return max(a.At.Sub(since), 0), !since.IsZero() && a.Crashes == 0 && !a.OnFailed
 }

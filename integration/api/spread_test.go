@@ -64,8 +64,8 @@ func TestSpreadKeys(t *testing.T) {
 		key := fmt.Sprint("k", i)
 		used[q.For(key).Name()] = true
 		is.Equal(q.For(key).Name(), fmt.Sprint("q-", crc32.ChecksumIEEE([]byte(key))%7+1))
-		is.True(sure(q.EnqueueOnce(ctx, key, []byte("a")))(t))
-		is.True(!sure(other.EnqueueOnce(ctx, key, []byte("a")))(t))
+		is.True(sure(q.For(key).EnqueueOnce(ctx, key, []byte("a")))(t))
+		is.True(!sure(other.For(key).EnqueueOnce(ctx, key, []byte("a")))(t))
 		later := worqr.TaskSpec{At: time.Now().Add(time.Hour)}
 		is.Equal(sure(q.Add(ctx, named(key, "b", later)))(t), key)
 		is.Equal(sure(other.Add(ctx, named(key, "c", later)))(t), key) // replaces it
@@ -73,13 +73,13 @@ func TestSpreadKeys(t *testing.T) {
 		once := worqr.TaskSpec{Payload: []byte("d"), Once: "add " + key}
 		added := sure(q.Add(ctx, once))(t)
 		is.Equal(sure(other.Add(ctx, once))(t), added)
-		is.Equal(sure(other.CancelKey(ctx, added))(t).Removed, 1)
+		is.Equal(sure(other.For(added).CancelKey(ctx, added))(t).Removed, 1)
 	}
 	is.Equal(len(used), 7)
 	s := sure(q.Stats(ctx))(t)
 	is.Equal([]int{s.Waiting, s.Scheduled}, []int{40, 40})
-	is.True(sure(other.RemoveKey(ctx, "k0"))(t))
-	is.Equal(sure(other.CancelKey(ctx, "k1"))(t).Removed, 1)
+	is.True(sure(other.For("k0").RemoveKey(ctx, "k0"))(t))
+	is.Equal(sure(other.For("k1").CancelKey(ctx, "k1"))(t).Removed, 1)
 	is.NoErr(q.Delete(ctx))
 	is.Equal(waitIn(t, q), 0)
 
@@ -87,18 +87,18 @@ func TestSpreadKeys(t *testing.T) {
 		task.Result = task.Payload
 		return nil
 	}, nil)
-	is.NoErr(q.Every("job", worqr.Interval(time.Hour), []byte("now"), &worqr.EveryOptions{KeepResult: time.Hour}))
+	is.NoErr(q.For("job").Every("job", worqr.Interval(time.Hour), []byte("now"), &worqr.EveryOptions{KeepResult: time.Hour}))
 	run(t, p)
-	eventually(t, "it recurs", func() bool { return sure(other.RunNow(ctx, "job"))(t) })
+	eventually(t, "it recurs", func() bool { return sure(other.For("job").RunNow(ctx, "job"))(t) })
 	eventually(t, "it has run", func() bool { // its next occurrence waits, so Wait would wait for that
-		r, err := other.Result(ctx, "job")
+		r, err := other.For("job").Result(ctx, "job")
 		return err == nil && string(r.Value) == "now"
 	})
 	for i := range 20 {
 		payload := fmt.Sprint(i)
 		key := sure(q.Add(ctx, named("", payload, keep)))(t)
-		is.Equal(string(sure(other.Wait(ctx, key))(t).Value), payload)
-		is.Equal(string(sure(other.Result(ctx, key))(t).Value), payload)
+		is.Equal(string(sure(other.For(key).Wait(ctx, key))(t).Value), payload)
+		is.Equal(string(sure(other.For(key).Result(ctx, key))(t).Value), payload)
 	}
 }
 
