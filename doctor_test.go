@@ -292,7 +292,7 @@ func TestExplainMany(t *testing.T) {
 	e = sure(q.Explain(t.Context(), worqr.Query{Payload: []byte("last")}))(t)
 	is.Equal(len(e.Copies), 0) // too far back, and the explanation says so
 	is.Equal(e.NotSearched, 20_002)
-	is.True(strings.Contains(e.String(), "20002"))
+	is.True(strings.Contains(e.String(), "20,002"))
 	for i := range 30 {
 		sure(q.Add(t.Context(), worqr.TaskSpec{Key: fmt.Sprint(i), Headers: map[string]string{"of": "b"}}))(t)
 	}

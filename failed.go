@@ -62,50 +62,49 @@ func (q *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error]
 // resets their counts, and returns how many. Tasks that OnFailed is handling stay, and so do those
 // whose key, or for unique ones whose payload, has a task that waits or runs.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
-	return q.withFailed(ctx, "RequeueFailed", "requeue failed tasks", len(ids), func() (int, error) {
-		r, err := store.Requeue(ctx, q.peer.calls, q.keys, namesOf(ids))
-		return r.Requeued, err
+	return q.withFailed("RequeueFailed", "requeue failed tasks", ids, func(names []string) (int, error) {
+		r, err := store.Requeue(ctx, q.peer.calls, q.keys, names)
+		return q.requeued(ctx, r.Requeued), err
 	})
 }
 
 // RequeueAllFailed is RequeueFailed for all failed tasks.
 func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
-	return q.withFailed(ctx, "RequeueAllFailed", "requeue all failed tasks", 0, func() (int, error) {
+	return q.withFailed("RequeueAllFailed", "requeue all failed tasks", nil, func([]string) (int, error) {
 		r, err := store.RequeueAll(ctx, q.peer.calls, q.keys)
-		return r.Requeued, err
+		return q.requeued(ctx, r.Requeued), err
 	})
 }
 
 // DeleteFailed drops the failed tasks with these ids, except those that OnFailed is handling,
 // and returns their number. If it fails, call it again.
 func (q *Queue) DeleteFailed(ctx context.Context, ids ...string) (int, error) {
-	return q.withFailed(ctx, "DeleteFailed", "delete failed tasks", len(ids), func() (int, error) {
-		return store.DeleteFailed(ctx, q.peer.calls, q.keys, namesOf(ids))
+	return q.withFailed("DeleteFailed", "delete failed tasks", ids, func(names []string) (int, error) {
+		return store.DeleteFailed(ctx, q.peer.calls, q.keys, names)
 	})
 }
 
 // DeleteAllFailed is DeleteFailed for all failed tasks.
 func (q *Queue) DeleteAllFailed(ctx context.Context) (int, error) {
-	return q.withFailed(ctx, "DeleteAllFailed", "delete all failed tasks", 0, func() (int, error) {
+	return q.withFailed("DeleteAllFailed", "delete all failed tasks", nil, func([]string) (int, error) {
 		return store.DeleteAllFailed(ctx, q.peer.calls, q.keys)
 	})
 }
 
-// withFailed changes failed tasks, for a method that names some or all of them. It returns their
-// number. The queue is listed if tasks may have returned to it.
-func (q *Queue) withFailed(ctx context.Context, method, verb string, ids int, change func() (int, error)) (int, error) {
-	switch {
-	case q.bad != nil:
-		return 0, q.wrap(verb, q.bad)
-	case ids > maxIDs:
-		return 0, q.wrap(verb, tooLarge("%d ids were given; the limit is %d", ids, maxIDs))
+// withFailed changes failed tasks, and returns their number.
+func (q *Queue) withFailed(method, verb string, ids []string, do func(names []string) (int, error)) (int, error) {
+	if len(ids) > maxIDs {
+		return 0, q.wrap(verb, tooLarge("%d ids were given; the limit is %d", len(ids), maxIDs))
 	}
-	done := q.changes(method, "")
-	n, err := change()
-	if n > 0 && strings.HasPrefix(verb, "requeue") {
+	return q.change(method, verb, "", func() (int, error) { return do(namesOf(ids)) })
+}
+
+// requeued lists the queue if tasks have returned to it, and returns their number.
+func (q *Queue) requeued(ctx context.Context, tasks int) int {
+	if tasks > 0 {
 		q.peer.producer.List(ctx, q.target())
 	}
-	return n, done(n, q.wrap(verb, err))
+	return tasks
 }
 
 // A PanicPolicy decides what happens to a task whose handler panics. Calling runtime.Goexit counts

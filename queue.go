@@ -89,19 +89,19 @@ func (q *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
 // Pause keeps tasks of the queue from starting until Resume. OnFailed still runs. Stats tells others
 // this peer's Options.Name.
 func (q *Queue) Pause(ctx context.Context) error {
-	return q.change("Pause", "pause", func() error { return store.Pause(ctx, q.peer.calls, q.keys, q.peer.opts.Name) })
+	return q.set("Pause", "pause", func() error { return store.Pause(ctx, q.peer.calls, q.keys, q.peer.opts.Name) })
 }
 
 // Resume ends a pause.
 func (q *Queue) Resume(ctx context.Context) error {
-	return q.change("Resume", "resume", func() error { return store.Resume(ctx, q.peer.calls, q.keys) })
+	return q.set("Resume", "resume", func() error { return store.Resume(ctx, q.peer.calls, q.keys) })
 }
 
 // Delete drops all waiting tasks, possibly including some added meanwhile. It fails if tasks
 // arrive too fast. Running tasks, failed tasks and a pause stay. Recurring tasks end unless a
 // running peer has registered them with Every.
 func (q *Queue) Delete(ctx context.Context) error {
-	return q.change("Delete", "delete", func() error {
+	return q.set("Delete", "delete", func() error {
 		if err := store.Delete(ctx, q.peer.calls, q.keys); err != nil {
 			return err
 		}
@@ -114,13 +114,10 @@ func (q *Queue) Delete(ctx context.Context) error {
 	})
 }
 
-// change calls do for a method that Trace.Changed reports.
-func (q *Queue) change(method, verb string, do func() error) error {
-	if q.bad != nil {
-		return q.wrap(verb, q.bad)
-	}
-	done := q.changes(method, "")
-	return done(0, q.wrap(verb, do()))
+// set is change for a method that counts no tasks.
+func (q *Queue) set(method, verb string, do func() error) error {
+	_, err := q.change(method, verb, "", func() (int, error) { return 0, do() })
+	return err
 }
 
 func (p *Peer) Format(s fmt.State, _ rune) { logs.Show(s, "peer", p) }

@@ -125,12 +125,7 @@ func (q *Queue) RunNow(ctx context.Context, key string) (bool, error) {
 	if err := q.checkKey(key); err != nil {
 		return false, q.wrap("run now", err)
 	}
-	done, n := q.changes("RunNow", key), 0
-	found, err := q.runNow(ctx, key)
-	if found {
-		n = 1
-	}
-	return found, done(n, q.wrap("run now", err))
+	return q.changeOne("RunNow", "run now", key, func() (bool, error) { return q.runNow(ctx, key) })
 }
 
 func (q *Queue) runNow(ctx context.Context, key string) (bool, error) {

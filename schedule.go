@@ -290,22 +290,16 @@ func (q *Queue) Forget(ctx context.Context, after time.Duration, nonces ...strin
 	return q.wrap("forget", err)
 }
 
-func checkNonce(nonce string) error {
-	switch {
-	case nonce == "":
-		return fmt.Errorf("%w: the nonce is empty", ErrInvalid)
-	case len(nonce) > MaxKeySize:
-		return tooLarge("the nonce has %d bytes; the limit is %d", len(nonce), MaxKeySize)
-	}
-	return nil
-}
+func checkNonce(nonce string) error { return checkID("nonce", nonce) }
 
-func checkKey(key string) error {
+func checkKey(key string) error { return checkID("key", key) }
+
+func checkID(what, id string) error {
 	switch {
-	case key == "":
-		return fmt.Errorf("%w: the key is empty", ErrInvalid)
-	case len(key) > MaxKeySize:
-		return tooLarge("the key has %d bytes; the limit is %d", len(key), MaxKeySize)
+	case id == "":
+		return fmt.Errorf("%w: the %s is empty", ErrInvalid, what)
+	case len(id) > MaxKeySize:
+		return tooLarge("the %s has %d bytes; the limit is %d", what, len(id), MaxKeySize)
 	}
 	return nil
 }
@@ -343,12 +337,9 @@ func (q *Queue) RemoveKey(ctx context.Context, key string) (bool, error) {
 	if err := q.checkKey(key); err != nil {
 		return false, q.wrap("remove", err)
 	}
-	done, n := q.changes("RemoveKey", key), 0
-	removed, err := store.Remove(ctx, q.peer.calls, q.keys, store.NameOf(key))
-	if removed {
-		n = 1
-	}
-	return removed, done(n, q.wrap("remove", err))
+	return q.changeOne("RemoveKey", "remove", key, func() (bool, error) {
+		return store.Remove(ctx, q.peer.calls, q.keys, store.NameOf(key))
+	})
 }
 
 func (t TaskSpec) Format(s fmt.State, _ rune) { logs.Show(s, "task spec", t) }

@@ -8,15 +8,27 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// changes begins a call that Trace.Changed reports. The returned function ends it: it takes the
-// number of changed tasks and the call's error, which it returns.
-func (q *Queue) changes(method, key string) func(tasks int, err error) error {
-	began := time.Now()
-	return func(tasks int, err error) error {
-		now := time.Now()
-		q.peer.trace.Changed(worqrtrace.Queue{At: now, Queue: q.name, Method: method, Key: key, Tasks: tasks, Err: err, Took: now.Sub(began)})
-		return err
+// change does what a method does, which returns how many tasks it has changed, and tells the Trace.
+func (q *Queue) change(method, verb, key string, do func() (tasks int, err error)) (int, error) {
+	if q.bad != nil {
+		return 0, q.wrap(verb, q.bad)
 	}
+	began := time.Now()
+	n, err := do()
+	now, err := time.Now(), q.wrap(verb, err)
+	q.peer.trace.Changed(worqrtrace.Queue{At: now, Queue: q.name, Method: method, Key: key, Tasks: n, Err: err, Took: now.Sub(began)})
+	return n, err
+}
+
+// changeOne is change for a method that changes one task, or none.
+func (q *Queue) changeOne(method, verb, key string, do func() (bool, error)) (bool, error) {
+	n, err := q.change(method, verb, key, func() (int, error) {
+		if did, err := do(); !did || err != nil {
+			return 0, err
+		}
+		return 1, nil
+	})
+	return n == 1, err
 }
 
 // enqueued tells the Trace about a call that has added payloads, or may have, and returns its

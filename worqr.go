@@ -381,21 +381,14 @@ func badName(what, name string, err error) error {
 func (q *Queue) Name() string { return q.name }
 
 // wrap adds the verb and the queue to err. It's called once, at the API boundary.
-func (q *Queue) wrap(verb string, err error) error { return wrapOn(q.name, verb, err) }
+func (q *Queue) wrap(verb string, err error) error { return describe(verb, q.name, err) }
 
-func wrapOn(queue, verb string, err error) error {
-	if err == nil {
-		return nil
-	}
-	return wrap(fmt.Sprintf("%s on %.*q", verb, store.MaxName, queue), err)
-}
-
-// describe is like wrapOn, for errors of the fleet, which may belong to no queue.
+// describe adds the verb and the queue to err, unless it belongs to none.
 func describe(verb, queue string, err error) error {
-	if queue == "" {
-		return wrap(verb, err)
+	if err != nil && queue != "" {
+		verb = fmt.Sprintf("%s on %.*q", verb, store.MaxName, queue)
 	}
-	return wrapOn(queue, verb, err)
+	return wrap(verb, err)
 }
 
 func wrap(verb string, err error) error {

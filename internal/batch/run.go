@@ -117,7 +117,7 @@ func (r *Runner[T]) run(all []*Member[Item[T]]) {
 	failed = nil
 	if errs != nil && len(errs) != len(tasks) {
 		failed = fmt.Errorf("the batch handler returned %s for %s; return one per task, or nil if all are finished",
-			words.Several(len(errs), "error"), words.Several(len(tasks), "task"))
+			words.Counted(len(errs), "error"), words.Counted(len(tasks), "task"))
 	}
 }
 

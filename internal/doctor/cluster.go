@@ -192,5 +192,5 @@ func slots(n int, one, more string) string {
 	if n == 1 {
 		more = one
 	}
-	return words.Several(n, "slot") + " " + more
+	return words.Counted(n, "slot") + " " + more
 }

@@ -183,7 +183,7 @@ func (all *findings) failures(v *vitals, q store.Keys, limits inspect.CheckOptio
 	if v.failed == 1 {
 		cure = "List it with its reason; then requeue or delete it."
 	}
-	all.add(failed, against(limits.MaxFailed != 0), keyOf(q, "ready"), fmt.Sprintf("%s failed for good%s. %s", words.Several(v.failed, "task"), when, cure))
+	all.add(failed, against(limits.MaxFailed != 0), keyOf(q, "ready"), fmt.Sprintf("%s failed for good%s. %s", words.Counted(v.failed, "task"), when, cure))
 }
 
 // leases reports that members of a queue have different leases: either each judges the others by
@@ -237,7 +237,7 @@ func (c *checkup) stuckHandlers() error {
 			if w.StuckHandlers > 0 {
 				c.found(inspect.Finding{Kind: stuck, Severity: inspect.SeverityWarning, Key: c.Space.Worker(words.Clip(w.ID)), Subject: words.Clip(w.ID),
 					Text: fmt.Sprintf("Peer %s (pid %d on %s) has %s that ignored the end of the context. The log has the stacks; restart the peer.",
-						words.Shown(w.Name), w.PID, words.Shown(w.Host), words.Several(w.StuckHandlers, "handler"))})
+						words.Shown(w.Name), w.PID, words.Shown(w.Host), words.Counted(w.StuckHandlers, "handler"))})
 			}
 		}
 	}

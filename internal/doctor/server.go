@@ -187,7 +187,7 @@ func (all *findings) replication(told store.Told, settings map[string]string) {
 		all.notice(replication, inspect.SeverityError, "This Redis is a replica; writes to it are refused or lost. Connect to the master.")
 	case told["connected_slaves"] == "":
 	case wanted > replicas:
-		all.notice(replication, inspect.SeverityWarning, fmt.Sprintf("Redis refuses writes: it has %s, and min-replicas-to-write is %d. Start the replicas that are missing, or lower the number.", words.Several(replicas, "replica"), wanted))
+		all.notice(replication, inspect.SeverityWarning, fmt.Sprintf("Redis refuses writes: it has %s, and min-replicas-to-write is %d. Start the replicas that are missing, or lower the number.", words.Counted(replicas, "replica"), wanted))
 	case replicas == 0:
 		all.notice(replication, inspect.SeverityNotice, "Redis has no replica: while it's down, no tasks can be enqueued or started.")
 	case wanted == replicas:

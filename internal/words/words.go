@@ -2,7 +2,6 @@
 package words
 
 import (
-	"fmt"
 	"strconv"
 	"time"
 	"unicode"
@@ -29,14 +28,6 @@ func Clip(s string) string {
 	return s
 }
 
-// Several formats a number of things.
-func Several(n int, thing string) string {
-	if n == 1 {
-		return "1 " + thing
-	}
-	return fmt.Sprintf("%d %ss", n, thing)
-}
-
 // Grouped formats a number with thousands separators.
 func Grouped(n int) string {
 	text := strconv.Itoa(n)
@@ -59,7 +50,7 @@ func Tasks(n int, one, more string) string {
 	if n == 1 {
 		more = one
 	}
-	return Several(n, "task") + " " + more
+	return Counted(n, "task") + " " + more
 }
 
 // Clock formats a time.

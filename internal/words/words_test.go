@@ -20,7 +20,7 @@ func TestWords(t *testing.T) {
 		is.Equal(words.Shown(in), out)
 	}
 	is.Equal(words.Clip(strings.Repeat("x", 100)), strings.Repeat("x", 100))
-	is.Equal([]string{words.Several(0, "key"), words.Several(1, "key"), words.Several(2, "key")}, []string{"0 keys", "1 key", "2 keys"})
+	is.Equal([]string{words.Counted(0, "key"), words.Counted(1, "key"), words.Counted(2, "key")}, []string{"0 keys", "1 key", "2 keys"})
 	for n, want := range map[int]string{0: "0", 999: "999", 1000: "1,000", 700_000: "700,000", 1234567: "1,234,567", -1234: "-1,234", -123: "-123"} {
 		is.Equal(words.Grouped(n), want)
 	}
