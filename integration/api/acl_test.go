@@ -303,7 +303,7 @@ func TestRulesNameKeys(t *testing.T) {
 	for _, v := range store.Verbs() {
 		header := regexp.MustCompile(`\w+`).FindAllString(regexp.MustCompile(`(?m)^-- KEYS .*`).FindString(v.Source()), -1)
 		for _, row := range keys.Table {
-			if v.By == "producer" && !row.Fleet && slices.Contains(header, row.Kind) {
+			if v.Name == "enqueue" && !row.Fleet && slices.Contains(header, row.Kind) {
 				reached[row.Of(keys.NewSpace(ruled).Queue(letters), "*")] = true
 			}
 		}
@@ -426,7 +426,7 @@ func TestRulesAreLeast(t *testing.T) {
 	is.Equal(allowed("doctor"), doctors)
 	for _, v := range store.Verbs() {
 		for _, m := range named.FindAllStringSubmatch(v.Source(), -1) {
-			if v.By == "producer" && !slices.Contains(allowed("producer"), m[1]) {
+			if v.Name == "enqueue" && !slices.Contains(allowed("producer"), m[1]) {
 				t.Errorf("%s is for producers and uses %s, which they may not", v.Name, m[1])
 			}
 		}

@@ -245,7 +245,7 @@ func TestAddedRunsOnAfterLostReply(t *testing.T) {
 	for _, task := range sure(q.StartTasks(ctx, 2))(t) {
 		is.NoErr(task.Retry(ctx, 0))
 	}
-	lost := link.LoseReplyTo("p:working:{q}:")
+	lost := link.LoseReplyTo("\r\n{q}\r\n")
 	all := sure(q.StartTasks(ctx, 2))(t)
 	<-lost
 	is.Equal(len(all), 2)

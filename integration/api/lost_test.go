@@ -64,7 +64,7 @@ func TestRefusedToNobody(t *testing.T) {
 	tasks := sure(q.StartTasks(t.Context(), 2))(t)
 	redistest.Do(t, redistest.Dial(t, server.URL()), "SET", "p:process:{q}:"+tasks[0].AttemptID, "foreign")
 
-	lost := link.LoseRepliesTo("p:working:{q}:", 2)
+	lost := link.LoseRepliesTo("\r\n{q}\r\n", 2)
 	server.Pause(t) // so that the caller returns before the first reply
 	eventually(t, "it is under way", func() bool {
 		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)

@@ -30,7 +30,7 @@ func TestUncertainJoin(t *testing.T) {
 			working(t, openAt(t, server.URL(), worqr.Options{Prefix: "p"}), "other") // so that Redis has loaded the script
 			is.NoErr(p.StartWorker(t.Context()))
 			before, q := p.WorkerID(), p.Queue("q")
-			lost := link.LoseRepliesTo("p:suspects:{q}", 1)
+			lost := link.LoseRepliesTo("\r\n{q}\r\n", 1) // a script
 			is.True(is_(q.StartWork(t.Context()), worqr.ErrUnknownOutcome))
 			<-lost
 			members := sure(redis.Strings(c.Do("ZRANGE", "p:workers:{q}", 0, -1)))(t)
@@ -60,7 +60,7 @@ func TestUncertainLeave(t *testing.T) {
 	working(t, p, "b")
 	other := openAt(t, server.URL(), worqr.Options{Prefix: "p"})
 	is.NoErr(working(t, other, "c").StopWork(t.Context())) // so that Redis has loaded the script
-	lost := link.LoseReplyTo("p:suspects:{a}")
+	lost := link.LoseReplyTo("\r\n{a}\r\n")
 	is.NoErr(a.StopWork(t.Context()))
 	<-lost
 	is.NoErr(a.StartWork(t.Context()))

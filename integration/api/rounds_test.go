@@ -67,7 +67,7 @@ func TestRoundsBesideEachOtherLoseReplies(t *testing.T) {
 	stop := run(t, p)
 	n, lost, most := 0, 0, 0
 	for lost < 20 || most < 2 {
-		ended := link.LoseReplyTo("p:working:{q}:") // before the tasks, which might all be done otherwise
+		ended := link.LoseReplyTo("\r\n{q}\r\n") // before the tasks, which might all be done otherwise
 		enqueue(t, sender, numbers(fmt.Sprint(lost, "-"), 1500)...)
 		n += 1500
 		receive(t, ended, 1)

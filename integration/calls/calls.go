@@ -102,8 +102,10 @@ func (c Call) Tasks() (all []Task) {
 	if c.Verb != "add" {
 		return nil
 	}
-	for t := range slices.Chunk(c.Rest(), 8) {
-		all = append(all, Task{t[0], number(t[1]), t[2], t[3] == "1", t[4] == "1", t[5], number(t[6]), t[7]})
+	for t := range slices.Chunk(c.Rest(), 5) {
+		how := strings.Split(t[2], ":")
+		window, nonce, _ := strings.Cut(t[3], ":")
+		all = append(all, Task{t[0], number(t[1]), how[0], how[1] == "1", how[2] == "1", nonce, number(window), t[4]})
 	}
 	return all
 }

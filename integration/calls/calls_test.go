@@ -9,8 +9,8 @@ import (
 func TestForms(t *testing.T) {
 	for verb, want := range map[string][]string{
 		"enqueue": {"channel", "window"},
-		"start":   {"process", "working", "canceled", "result", "channel", "worker", "round", "stamp", "lease", "wanted", "ahead", "idle", "solo", "max crashes"},
-		"leave":   {"process", "working", "canceled", "result", "channel", "worker", "round"},
+		"start":   {"prefix", "tail", "worker", "round", "stamp", "lease", "wanted", "ahead", "idle", "solo", "max crashes"},
+		"leave":   {"prefix", "tail", "worker", "round"},
 		"agree":   {"newest", "oldest"},
 	} {
 		if !slices.Equal(forms[verb], want) {

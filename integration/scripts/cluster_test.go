@@ -56,12 +56,12 @@ func TestCluster(t *testing.T) {
 	play("heartbeat judge=1", "*", "cancel payload=b", "1 - 3 [w]", "stop payload=b token=3 worker=w", "3 []")
 	heard("cancel b")
 	play("add"+task("k:c", "0", "always", "C"), "*", "remove name=k:c how=removed", "1 ''", asserts("7", "1:aa", t1, "A"), "*",
-		"pause who=me", "1", "pause", "1", "result k:a", "'' 0 -1", "explain name=k:a", "*", "check kind=tasks cursor=0", "*",
+		"pause who=me", "1", "pause", "1", "result k:a", "'' 0 -1", "check kind=tasks cursor=0", "*",
 		"repair flaw=token", "*", "evict judge=now+500", "*", "delete first=1", "*", "evict target=w", "*", "leave round=2", "0 0")
 	heard("enqueue 1", "delete ")
 
 	entries := redistest.Sure(os.ReadDir("../../internal/store"))(t)
-	ofFleet := []string{"register", "agree", "list", "unlist"}
+	ofFleet := []string{"register", "agree", "list"}
 	for _, e := range entries {
 		verb, isScript := strings.CutSuffix(e.Name(), ".lua")
 		if isScript && !strings.HasPrefix(verb, "lib_") && !ran[verb] && !slices.Contains(ofFleet, verb) {

@@ -18,9 +18,9 @@ var paths = flag.Int("paths", 300, "how many paths of the search TestReplay make
 
 // likeSearch makes pages as small as the search does. Who hears that it's woken is in keys, not in subscriptions.
 var likeSearch = strings.NewReplacer(
-	"redis.call('TIME')", "{ math.floor(redis.call('GET', KEYS[20]) / 1000), redis.call('GET', KEYS[20]) % 1000 * 1000 }",
+	"redis.call('TIME')", "{ math.floor(redis.call('GET', KEYS[2]) / 1000), redis.call('GET', KEYS[2]) % 1000 * 1000 }",
 	"local AT_ONCE = 100 ", "local AT_ONCE = 1 ", "page(10000, ", "page(1, ", "page(100, ", "page(1, ", "local PAGE = 1000\n", "local PAGE = 1\n",
-	"redis.pcall('PUBLISH', channel .. 'wake:' .. worker, count)", "redis.call('EXISTS', KEYS[20] .. ':' .. worker)",
+	"redis.pcall('PUBLISH', channel .. 'wake:' .. worker, count)", "redis.call('EXISTS', KEYS[2] .. ':' .. worker)",
 )
 
 // TestReplay makes the calls of random paths of the search on a real Redis. The scripts must change the same keys as the

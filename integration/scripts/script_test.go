@@ -43,10 +43,6 @@ var defaults = map[string]string{
 	"round": "1", "who": "", "target": "", "text": "", "nonce": "", "after": "",
 }
 
-// keyNames are the kinds of keys that all scripts get, in order.
-var keyNames = strings.Fields("queues tasks ready schedule risky aside next runs copies workers suspects leaving idle " +
-	"rounds state crashes recurring recurrence ages none")
-
 func play(t *testing.T, scenarios []scenario) {
 	t.Helper()
 	for _, s := range scenarios {
@@ -146,26 +142,9 @@ func (q *queue) run(name string, words []string) (any, error) {
 	if name == "enqueue" {
 		return q.enqueue(source, words)
 	}
-	args := redis.Args{source, len(keyNames)}
-	for _, kind := range keyNames {
-		args = args.Add(q.key(of + kind))
-	}
-	for _, kind := range []string{"process:", "working:", "canceled:", "result:"} {
-		args = args.Add(q.key(of + kind))
-	}
-	if onFailed {
-		args[len(args)-1] = "" // no results
-	}
-	channel := "worqr_" + q.name + "_"
-	if onFailed {
-		channel = "worqr:failed_" + q.name + "_"
-	}
-	args = args.Add(channel)
-
-	given := map[string]string{"failed": "worqr:failed", "tail": q.name, "once": q.key(of + "once:")}
-	if onFailed {
-		given["failed"] = ""
-	}
+	prefix := map[bool]string{false: "worqr", true: "worqr:failed"}[onFailed]
+	args := redis.Args{source, 2, q.key(of + "state"), q.key(of + "none"), prefix, q.name}
+	given := map[string]string{}
 	known := argument.FindAllStringSubmatch(source, -1)
 	list := slices.DeleteFunc(slices.Clone(words), func(w string) bool {
 		arg, value, ok := strings.Cut(w, "=")
@@ -176,7 +155,7 @@ func (q *queue) run(name string, words []string) (any, error) {
 		}
 		return ok
 	})
-	n := 5
+	n := 2
 	for _, k := range known {
 		if k[1] != strconv.Itoa(n+1) {
 			continue // of a fragment
@@ -247,6 +226,9 @@ func (q *queue) show(reply any, err error) string {
 	if err != nil {
 		if !q.quiet {
 			q.Logf("%v", err)
+		}
+		if strings.Contains(err.Error(), "WRONGTYPE") {
+			return "!WRONGTYPE"
 		}
 		return "!" + strings.Fields(err.Error())[0]
 	}

@@ -33,12 +33,12 @@ func TestEnqueue(t *testing.T) {
 func task(name, at, how, payload string) string {
 	flag := func(word string) string { return map[bool]string{true: "1", false: "0"}[strings.Contains(how, word)] }
 	rule, _, _ := strings.Cut(how, "+")
-	return fmt.Sprintf(" %s %s %s %s %s '' 0 0:0:0:0:0:0:%s", name, at, rule, flag("keep"), flag("counts"), payload)
+	return fmt.Sprintf(" %s %s %s:%s:%s '' 0:0:0:0:0:0:%s", name, at, rule, flag("keep"), flag("counts"), payload)
 }
 
 // once returns them for a task with a nonce.
 func once(name, nonce, payload string) string {
-	return fmt.Sprintf(" %s 0 always 0 0 %s 60000 0:0:0:0:0:0:%s", name, nonce, payload)
+	return fmt.Sprintf(" %s 0 always:0:0 60000:%s 0:0:0:0:0:0:%s", name, nonce, payload)
 }
 
 func TestAdd(t *testing.T) {
@@ -77,14 +77,14 @@ func TestAdd(t *testing.T) {
 			"add"+task("u:<a>", "0", "unique", "a"), "[u:<a>] [] 0",
 		)},
 		{"a unique task with a known nonce is skipped", steps(
-			"add u:<a> 0 unique 0 0 n 60000 0:0:0:0:0:0:a", "[u:<a>] [] 1",
-			"add u:<a> 0 unique 0 0 n 60000 0:0:0:0:0:0:a", "[u:<a>] [1] 0",
+			"add u:<a> 0 unique:0:0 60000:n 0:0:0:0:0:0:a", "[u:<a>] [] 1",
+			"add u:<a> 0 unique:0:0 60000:n 0:0:0:0:0:0:a", "[u:<a>] [1] 0",
 		)},
 		{"what can't be right adds nothing", steps(
 			"add"+task("k:a", "0", "always", "A")+task("k:a", "0", "always", "B"), "!INVALID",
 			"add"+once("k:a", "n", "A")+once("k:b", "n", "B"), "!INVALID",
-			"add k:a 0 always 0 0 '' 0 A", "!INVALID",
-			"add k:a 0 always 0 0 '' 0 0:0:0:0:1:0:A", "!INVALID",
+			"add k:a 0 always:0:0 '' A", "!INVALID",
+			"add k:a 0 always:0:0 '' 0:0:0:0:1:0:A", "!INVALID",
 			"add"+task("k:a", "0", "always", "A")+" k:b 0 always", "!INVALID",
 			"add"+strings.Repeat(task("k:a", "0", "always", "A"), 1001), "!TOOLARGE",
 			"EXISTS tasks state ready", "0",
@@ -109,12 +109,12 @@ func TestAdd(t *testing.T) {
 		)},
 		{"who waits for the result of a replaced task learns it, unless the new one has a result", steps(
 			"listen", "",
-			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:A", "[k:a] [] 1",
-			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:B", "[k:a] [] 0",
+			"add k:a 0 always:0:0 '' 0:0:0:60000:0:0:A", "[k:a] [] 1",
+			"add k:a 0 always:0:0 '' 0:0:0:60000:0:0:B", "[k:a] [] 0",
 			"EXISTS result:k:a", "0",
-			"add k:a 0 always 1 0 '' 0 0:0:0:0:0:0:C", "[k:a] [] 0",
+			"add k:a 0 always:1:0 '' 0:0:0:0:0:0:C", "[k:a] [] 0",
 			"EXISTS result:k:a", "0",
-			"add k:a 0 always 0 0 '' 0 0:0:0:0:0:0:D", "[k:a] [] 0",
+			"add k:a 0 always:0:0 '' 0:0:0:0:0:0:D", "[k:a] [] 0",
 			"GET result:k:a", "replaced:now:0:", "heard", "enqueue 1 end:<k:a>",
 		)},
 		{"a waiting occurrence that keeps its time stays one, also with another payload", steps(
@@ -248,23 +248,23 @@ func TestBehind(t *testing.T) {
 		)},
 		{"who waits for what is behind a running task learns that it was replaced", steps(
 			"add"+task("k:a", "0", "always", "A"), "*", taken(1),
-			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:B", "*",
-			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:C", "*",
+			"add k:a 0 always:0:0 '' 0:0:0:60000:0:0:B", "*",
+			"add k:a 0 always:0:0 '' 0:0:0:60000:0:0:C", "*",
 			"EXISTS result:k:a", "0",
 			"add"+task("k:a", "0", "always", "D"), "*",
 			"GET result:k:a", "replaced:now:0:",
 		)},
 		{"but not while one runs whose result is kept", steps(
-			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:A", "*", taken(1),
-			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:B", "*", "add"+task("k:a", "0", "always", "C"), "*",
+			"add k:a 0 always:0:0 '' 0:0:0:60000:0:0:A", "*", taken(1),
+			"add k:a 0 always:0:0 '' 0:0:0:60000:0:0:B", "*", "add"+task("k:a", "0", "always", "C"), "*",
 			"EXISTS result:k:a", "0",
 			"remove name=k:a how=removed", "1 ''", "EXISTS result:k:a", "0",
 		)},
 		{"who waits for the result of a removed task learns that, also if it was behind another", steps(
-			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:A", "*",
+			"add k:a 0 always:0:0 '' 0:0:0:60000:0:0:A", "*",
 			"remove name=k:a how=removed", "1 ''", "GET result:k:a", "removed:now:0:",
 			"add"+task("k:a", "0", "always", "B"), "*", taken(1),
-			"add k:a 0 always 0 0 '' 0 0:0:0:60000:0:0:C", "*",
+			"add k:a 0 always:0:0 '' 0:0:0:60000:0:0:C", "*",
 			"remove name=k:a how=canceled", "1 w.1.9.1n", "GET result:k:a", "canceled:now:0:",
 		)},
 	})
@@ -312,7 +312,7 @@ func TestResult(t *testing.T) {
 		{"how tasks ended, and whether they wait or run", steps(
 			"SET result:k:done finished:5:0:yes", "OK",
 			"add"+task("k:runs", "0", "always", "R"), "*", taken(1),
-			"add k:runs 0 always 0 0 '' 0 0:0:0:2000:0:0:R k:waits 0 always 0 0 '' 0 0:0:0:1000:0:0:W", "*",
+			"add k:runs 0 always:0:0 '' 0:0:0:2000:0:0:R k:waits 0 always:0:0 '' 0:0:0:1000:0:0:W", "*",
 			"result k:done k:runs k:waits k:none", "finished:5:0:yes -1 -1 '' 2000 0 '' 1000 -1 '' -1 -1",
 		)},
 		{"1 MiB for each call", steps(
@@ -352,7 +352,7 @@ func TestWrongTypes(t *testing.T) {
 	waiting := "tasks next runs ready schedule risky aside copies crashes recurring recurrence "
 	for call, kinds := range map[string]string{
 		"enqueue a":                    "queues",
-		"add" + once("k:a", "n", "A"):  "tasks ready schedule state",
+		"add" + once("k:a", "n", "A"):  "tasks ready state",
 		asserts("7", "1:aa", t1, "A"):  waiting + "state",
 		"remove name=k:a how=canceled": waiting + "state",
 		"delete first=1":               waiting + "queues",
@@ -364,7 +364,7 @@ func TestWrongTypes(t *testing.T) {
 			q.play(steps("SET "+kind+" x", "OK", call, "!WRONGTYPE", "KEYS *", q.key(kind)))
 		}
 	}
-	for _, kind := range []string{"next", "runs", "risky"} { // they matter if a task has the name
+	for _, kind := range []string{"schedule", "next", "runs", "risky"} { // they matter if a task has the name
 		q := newQueue(t, redistest.URL())
 		q.play(steps("HSET tasks k:a A", "1", "SET "+kind+" x", "OK", "add"+once("k:a", "n", "B"), "!WRONGTYPE",
 			"HVALS tasks", "A", "EXISTS ready state", "0"))

@@ -29,7 +29,7 @@ type sabotage struct {
 var sabotages = map[string]sabotage{
 	"returns-front": {
 		edits: []string{
-			"local moved = redis.pcall('LMOVE', list, q.queues, 'LEFT', 'RIGHT')\n  if", // lib_return's
+			"local moved = redis.pcall('LMOVE', list, q.queues, 'LEFT', 'RIGHT')\n  if", // lib_end's
 			"local moved = redis.pcall('LMOVE', list, q.queues, 'LEFT', 'LEFT')\n  if",
 		},
 		faults: "kill stop", finds: "not in its place",
@@ -81,7 +81,7 @@ var sabotages = map[string]sabotage{
 		finds: "token",
 	},
 	"add-once": {
-		edits:  []string{`local known = nonce ~= '' and redis.call('GET', once .. nonce)`, `local known = false`},
+		edits:  []string{`local known = nonce and redis.call('GET', q.once .. nonce)`, `local known = false`},
 		faults: "reset", finds: "was added once|again",
 	},
 	"occurs-once": {

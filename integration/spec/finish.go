@@ -157,29 +157,18 @@ func (q *Queue) fail(n *notice, worker string, e *End, name string, r Run, why s
 	q.gone(n, name)
 }
 
-// trim drops the oldest failed tasks above the most, at most 256, if nobody serves the failed queue; in a failed queue,
-// the oldest of aside.
+// trim drops the oldest of ready in the failed queue above the most, unless somebody serves it; in a failed queue, those
+// of aside.
 func (q *Queue) trim(mostFailed int) (dropped int) {
-	f, sets := q, []*Set{&q.Aside}
+	f, set := q, &q.Aside
 	if q.Failed != nil {
-		f = q.Failed
-		if sets = []*Set{&f.Ready, &f.Aside}; len(f.Workers) > len(f.Workers.UpTo(q.Now-1)) {
+		if f, set = q.Failed, &q.Failed.Ready; len(f.Workers) > len(f.Workers.UpTo(q.Now-1)) {
 			return 0
 		}
 	}
-	excess := -mostFailed
-	for _, s := range sets {
-		excess += len(*s)
-	}
-	for dropped < min(excess, 256) {
-		oldest := sets[0]
-		for _, s := range sets {
-			if s.soonest() < oldest.soonest() {
-				oldest = s
-			}
-		}
-		name := (*oldest)[0].Name
-		oldest.Remove(name)
+	for len(*set) > mostFailed {
+		name := (*set)[0].Name
+		set.Remove(name)
 		f.Tasks.Delete(name)
 		f.Runs.Delete(name)
 		f.Copies.Remove(name)

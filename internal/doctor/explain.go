@@ -206,9 +206,9 @@ func (e *explanation) halted(c inspect.TaskCopy) inspect.TaskCopy {
 	return c
 }
 
-func hasFailed(t *store.FailedCopy) inspect.TaskCopy {
+func hasFailed(t *store.About) inspect.TaskCopy {
 	c := inspect.TaskCopy{State: inspect.CopyFailed, EnqueuedAt: store.Moment(t.Record.Enqueued), DueAt: store.Moment(t.Record.Due), Reasons: []inspect.Reason{inspect.ReasonFailed}}
-	if t.Aside {
+	if t.IsAside() {
 		c.Reasons = append(c.Reasons, inspect.ReasonAside)
 	}
 	if f := t.Record.Failure; f != nil {

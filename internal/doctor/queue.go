@@ -60,6 +60,9 @@ func (c *checkup) pages(e *exam, kinds []string) (err error) {
 func (c *checkup) held(e *exam) error {
 	for worker := range e.holders {
 		for ids, err := range store.HeldBy(c.ctx, c.Runner, e.keys, worker) {
+			if store.IsWrongType(err) {
+				break
+			}
 			if err != nil {
 				return err
 			}

@@ -6,7 +6,6 @@ import (
 	"log/slog"
 	"math"
 	"os"
-	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -179,13 +178,8 @@ func (w *world) add(s *Session, name string, r store.Record, at int64) {
 // queued runs a script that has the keys of the queue.
 func (w *world) queued(verb string, args ...any) any {
 	w.Helper()
-	var all []string
-	for _, kind := range store.SharedKeys {
-		all = append(all, strings.Replace(w.keys.Waiting(), ":queues:", ":"+kind+":", 1))
-	}
-	all[len(all)-1] = keys.None(w.keys)
-	shared := []any{w.keys.Process(""), w.keys.Working(""), w.keys.CanceledBy(""), w.keys.Result(""), w.keys.Channel("")}
-	return w.script(verb, all, append(shared, args...)...)
+	prefix, tail := w.keys.Ends()
+	return w.script(verb, []string{w.keys.State(), keys.None(w.keys)}, append([]any{prefix, tail}, args...)...)
 }
 
 func (w *world) script(verb string, keys []string, args ...any) any {

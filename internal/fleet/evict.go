@@ -151,7 +151,7 @@ func (f *Fleet) byHand(ctx context.Context, worker string) (dead evictions, retu
 			continue
 		}
 		errs = append(errs, fmt.Errorf("queue %q: %w", name, logs.WithoutInput(err)))
-		if !store.OfQueue(err) && (ctx.Err() != nil || !away.Note(q, err)) {
+		if !store.IsAnswer(err) && (ctx.Err() != nil || !away.Note(q, err)) {
 			break
 		}
 	}

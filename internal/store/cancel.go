@@ -17,6 +17,12 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
+var (
+	cancel = verb("cancel")
+	stop   = verb("stop")
+	remove = verb("remove")
+)
+
 // A Receipt is the answer to a cancel.
 type Receipt struct {
 	Removed  int      // how many tasks were waiting
@@ -28,8 +34,7 @@ type Receipt struct {
 
 // Cancel removes the tasks with a payload that wait, and marks those that run, so that they stop and
 // don't wait again. Nothing of the payload may change until it has returned. If it fails half-way, call
-// it again. It fails with ErrTooMany if the queue has more than 10,000 workers, and with ErrLost if
-// Redis loses the cancel meanwhile.
+// it again. It fails with ErrLost if Redis loses the cancel meanwhile.
 func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receipt, error) {
 	s, c := SharedOf(q), Receipt{digest: fmt.Sprintf("%x", sha1.Sum(payload))}
 	for after := ""; ; {
@@ -93,7 +98,7 @@ func (c *Receipt) stop(ctx context.Context, r Runner, s *Shared, payload []byte,
 // CancelKey removes the task that waits under a name, also behind one that runs, and marks that one, so
 // that it stops and doesn't wait again.
 func CancelKey(ctx context.Context, r Runner, q keys.Queue, name string) (Receipt, error) {
-	removed, attempt, err := readRemove(reply(r.One(ctx, removeCall(SharedOf(q), name, EndCanceled))))
+	removed, attempt, err := readRemove(reply(r.One(ctx, remove.call(SharedOf(q), name, EndCanceled))))
 	c := Receipt{Removed: flag(removed)}
 	if attempt != "" {
 		c.Attempts = []string{attempt}
@@ -103,14 +108,11 @@ func CancelKey(ctx context.Context, r Runner, q keys.Queue, name string) (Receip
 
 // Remove deletes the task that waits under a name, also behind one that runs. It reports whether one did.
 func Remove(ctx context.Context, r Runner, q keys.Queue, name string) (bool, error) {
-	removed, _, err := readRemove(reply(r.One(ctx, removeCall(SharedOf(q), name, EndRemoved))))
+	removed, _, err := readRemove(reply(r.One(ctx, remove.call(SharedOf(q), name, EndRemoved))))
 	return removed, err
 }
 
-// removeCall returns the call of one removal. how is the task's result.
-func removeCall(s *Shared, name, how string) redisconn.Call { return remove.call(s, name, how) }
-
-// readRemove reads the reply to a removeCall: whether a task waited, and the attempt that must stop, if
+// readRemove reads the reply to a call of remove: whether a task waited, and the attempt that must stop, if
 // the task was canceled.
 func readRemove(r redisconn.Reply) (removed bool, attempt string, err error) {
 	in := read(r.Value, r.Err)

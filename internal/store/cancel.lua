@@ -1,14 +1,13 @@
 -- cancel: remove what waits of a payload, page by page: its copies on the list, then those outside of it, and then the
 -- unique task. A copy that runs is dropped when it would wait again; stop marks it.
 --
--- ARGV[6] payload  of the tasks
--- ARGV[7] after    "" on the first call; then what the last one answered
+-- ARGV[3] payload  of the tasks
+-- ARGV[4] after    "" on the first call; then what the last one answered
 -- Uses lib_queue, lib_record, lib_wait.
 --
 -- Returns {removed, after, token, workers}: how many this call removed; where the next one goes on, nil after the last;
 -- and then the token up to which running copies are canceled, and all who may run one.
--- Fails with TOOMANY if those are more than 10,000.
-local payload, after = ARGV[6], ARGV[7]
+local payload, after = ARGV[3], ARGV[4]
 local digest = redis.sha1hex(payload)
 local KNOWN = 60000 -- for how many ms a cancel is known; longer than a message can be late
 
@@ -17,15 +16,9 @@ local function page(most, bytes)
   return math.max(math.min(most, math.floor(bytes / math.max(#payload, 1))), 1)
 end
 
-local broken = read_state()
-if broken then
-  return broken
-end
-check_types('queues', 'workers', 'leaving')
-check_waiting()
-if size.workers + size.leaving > 10000 then
-  return redis.error_reply('TOOMANY a cancel asks at most 10,000 workers')
-end
+read_state()
+check_types(q, 'queues', 'workers', 'leaving')
+check_types(q, unpack(NAMED))
 local token = state.token
 
 first_write()
@@ -46,7 +39,7 @@ if after ~= '' then
   local names = redis.call('ZRANGE', q.copies, '(' .. after, '(r:' .. digest .. ';', 'BYLEX', 'LIMIT', 0, most)
   for _, name in ipairs(names) do
     if waiting(name) then
-      withdraw(name)
+      withdraw(q, name)
       removed = removed + 1
     end
   end
@@ -59,7 +52,7 @@ local unique = 'u:' .. digest
 local record = waiting(unique)
 if record then
   store_result(unique, read_record(record).result, 'canceled', '', '')
-  withdraw(unique)
+  withdraw(q, unique)
   removed = removed + 1
 end
 

@@ -1,8 +1,8 @@
 -- check: say what the keys hold, for internal/invariants to judge: all about some names, attempts, workers or
 -- schedules, at one moment, page by page. It changes nothing.
 --
--- ARGV[6] kind    of key, whose members the page has; of tasks, or next, or a set of names; attempts; workers
--- ARGV[7] cursor  "0" on the first call; then what the last one answered
+-- ARGV[3] kind    of key, whose members the page has; of tasks, or next, or a set of names; attempts; workers
+-- ARGV[4] cursor  "0" on the first call; then what the last one answered
 -- then attempts or workers, if these are wanted.
 -- Uses lib_queue, lib_lease, lib_record, lib_about.
 --
@@ -12,7 +12,7 @@
 --   worker    {id, deadline, round, leaving, suspect, idle, highest}: the highest token that it holds, -1: none
 --   schedule  {name, till, times, passed, prints}
 -- Fails with WRONGTYPE if a key of the queue has the wrong type.
-local kind, cursor = ARGV[6], ARGV[7]
+local kind, cursor = ARGV[3], ARGV[4]
 local MOST = 100
 
 local function about_attempt(id)
@@ -55,7 +55,7 @@ local function add(member)
 end
 
 if cursor == '' then
-  for i = 8, #ARGV do
+  for i = 5, #ARGV do
     add(ARGV[i])
   end
 else

@@ -253,9 +253,9 @@ func TestCheckSoundLife(t *testing.T) {
 	call := func(v *Verb, args ...any) func() error {
 		return func() error { _, err := b.line.One(t.Context(), v.call(SharedOf(b.q), args...)); return err }
 	}
-	task := func(name string, at any) []any { return []any{name, at, "always", 0, 0, "", 0, "0:0:0:0:0:0:" + name} }
+	task := func(name string, at any) []any { return []any{name, at, "always:0:0", "", "0:0:0:0:0:0:" + name} }
 	put := func(tasks ...[]any) func() error {
-		return call(add, append([]any{b.key("once:")}, slices.Concat(tasks...)...)...)
+		return call(add, slices.Concat(tasks...)...)
 	}
 	for i, step := range []func() error{
 		call(join, "w", 60000, 0, 1),

@@ -1,17 +1,17 @@
 -- delete: drop what waits; running and failed tasks stay. The first call drops the list. Each call then drops a page of
 -- named tasks: at most 50, and no more after 1 MiB.
 --
--- ARGV[6] first  1: this is the first call
+-- ARGV[3] first  1: this is the first call
 -- Uses lib_queue, lib_record, lib_merge, lib_recur, lib_wait.
 --
 -- Returns how many tasks are left that wait.
 local PAGE = 50
 
-check_types('queues')
-check_waiting()
+check_types(q, 'queues')
+check_types(q, unpack(NAMED))
 
 first_write()
-if ARGV[6] == '1' then
+if ARGV[3] == '1' then
   redis.call('UNLINK', q.queues, q.crashes, q.ages)
   redis.pcall('PUBLISH', q.channel .. 'delete', '')
 end
@@ -22,7 +22,7 @@ local function has_room()
 end
 
 -- Counts a dropped task. Callers that wait for its result learn that it's gone.
-local function count(name, text)
+local function drop(name, text)
   dropped, bytes = dropped + 1, bytes + #text
   local record = read_record(text)
   if record.result > 0 then
@@ -35,9 +35,9 @@ local left = 0
 for _, kind in ipairs({ 'ready', 'schedule', 'risky' }) do
   for _, name in ipairs(redis.call('ZRANGE', q[kind], 0, PAGE - 1)) do
     if has_room() then
-      local record = count(name, redis.call('HGET', q.tasks, name) or '')
+      local record = drop(name, redis.call('HGET', q.tasks, name) or '')
       note_passed(name, record.occurrence, 'canceled')
-      withdraw(name)
+      withdraw(q, name)
     end
   end
   left = left + redis.call('ZCARD', q[kind])
@@ -47,7 +47,7 @@ end
 for _, name in ipairs(has_room() and redis.call('HRANDFIELD', q.next, PAGE) or {}) do
   if has_room() then
     local behind = read_next(name)
-    count(name, behind and behind.record or '')
+    drop(name, behind and behind.record or '')
     redis.call('HDEL', q.next, name)
   end
 end

@@ -26,6 +26,8 @@ if window > 0 then
   redis.call('SET', once, '1', 'PX', window)
 end
 
-wake(idle, channel, count)
+if length - count <= 64 then -- otherwise all who were idle have been woken
+  wake(idle, channel, count)
+end
 redis.pcall('PUBLISH', channel .. 'enqueue', count)
 return length == count and redis.pcall('EXISTS', workers) == 0 and 2 or 1

@@ -1,22 +1,19 @@
 -- evict: end the membership of workers that are dead, and return their tasks to the front. A worker is evicted after
 -- two looks: its lease has expired, and after a grace, in which it may have been late, it still hasn't renewed it.
 --
--- ARGV[6] target  evicts this worker, whether its lease has expired or not; "": looks for dead ones
--- ARGV[7] judge   Redis's time in ms until which the caller may evict others, at most two graces from now
--- ARGV[8] grace   ms between the looks
+-- ARGV[3] target  evicts this worker, whether its lease has expired or not; "": looks for dead ones
+-- ARGV[4] judge   Redis's time in ms until which the caller may evict others, at most two graces from now
+-- ARGV[5] grace   ms between the looks
 -- Uses lib_queue, lib_record, lib_merge, lib_recur, lib_end, lib_open, lib_return.
 --
 -- Returns {evicted, returned, wait}: each worker that was evicted and how many attempts it held; how many tasks were
 -- returned; and in how many ms to call again without a worker: 0 if there's more to do now, -1 if the caller may not
 -- judge, so that others look. Fails if Redis refuses to return a task, as with NOPERM: call it again.
-local target, judge, grace = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8])
+local target, judge, grace = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local SUSPECTED, FENCED = 1000, 200 -- workers in a call
 local may_judge = now <= judge and judge < now + 2 * grace
-local broken = read_state()
-if broken then
-  return broken
-end
-check_types('workers', 'suspects', 'leaving', 'rounds')
+read_state()
+check_types(q, 'workers', 'suspects', 'leaving', 'rounds')
 local lease = state.lease > 0 and state.lease or 2 * grace -- the longest
 
 first_write()
@@ -31,8 +28,8 @@ local function mend_far()
     redis.call('ZADD', q.workers, now + lease, member)
   end
   far = redis.call('ZRANGEBYSCORE', q.suspects, '(' .. now + math.max(lease, grace), '+inf', 'LIMIT', 0, SUSPECTED)
-  if #far > 0 then
-    redis.call('ZREM', q.suspects, unpack(far))
+  for _, member in ipairs(far) do
+    redis.call('ZREM', q.suspects, member)
   end
 end
 
@@ -50,8 +47,7 @@ end
 local evicted = {}
 local function evict(dead)
   for _, member in ipairs(dead) do
-    local held = redis.pcall('ZCARD', q.working .. member)
-    evicted[#evicted + 1], evicted[#evicted + 2] = member, type(held) == 'number' and held or 0
+    evicted[#evicted + 1], evicted[#evicted + 2] = member, count('ZCARD', q.working .. member)
   end
   fence(dead, 1)
 end
@@ -63,21 +59,18 @@ local function decide()
   if #due == 0 then
     return false
   end
-  local dead, alive = {}, {}
+  local dead, alive = {}, 0
   for i, deadline in ipairs(redis.call('ZMSCORE', q.workers, unpack(due))) do
     if not deadline or tonumber(deadline) >= now then
-      alive[#alive + 1] = due[i]
+      alive = alive + redis.call('ZREM', q.suspects, due[i])
     elseif may_judge then
       dead[#dead + 1] = due[i]
     end
   end
-  if #alive > 0 then
-    redis.call('ZREM', q.suspects, unpack(alive))
-  end
   if #dead > 0 then
     evict(dead)
   end
-  return #due == FENCED and #alive + #dead > 0
+  return #due == FENCED and alive + #dead > 0
 end
 
 -- Returns when there is something to do again: the first lease or suspicion ends.

@@ -38,7 +38,7 @@ func TestExplain(t *testing.T) {
 			all = append(all, strings.TrimSpace(fmt.Sprint(where, " ", a.Retries, " ", a.Crashes, " ", a.Error)))
 		}
 		for _, f := range p.Failed {
-			all = append(all, fmt.Sprintf("failed %s %s %t", f.Record.Failure.Kind, f.Record.Failure.Error, f.Aside))
+			all = append(all, fmt.Sprintf("failed %s %s %t", f.Record.Failure.Kind, f.Record.Failure.Error, f.IsAside()))
 		}
 		return strings.Join(all, "; ")
 	}

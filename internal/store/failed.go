@@ -9,6 +9,8 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
+var requeue = verb("requeue")
+
 // A FailedTask is a task in a failed queue.
 type FailedTask struct {
 	Name   string // in the failed queue
@@ -86,10 +88,9 @@ func RequeueAll(ctx context.Context, r Runner, q keys.Queue) (Requeued, error) {
 
 func requeueEach(ctx context.Context, r Runner, q keys.Queue, of pages[string]) (sum Requeued, _ error) {
 	s := SharedOf(q)
-	prefix, tail := q.Failed().Ends()
 	for names, err := range of {
 		for len(names) > 0 && err == nil {
-			in := read(r.One(ctx, requeue.callOf(s, append(requeue.line(s, len(names), prefix, tail), listed(names)...))))
+			in := read(r.One(ctx, requeue.callOf(s, append(requeue.line(s, len(names)), listed(names)...))))
 			if in.err == nil && (len(in.rest) == 0 || len(in.rest) > len(names)) {
 				in.err = errMismatch
 			}
@@ -126,7 +127,7 @@ func DeleteAllFailed(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 func deleteEach(ctx context.Context, r Runner, q keys.Queue, of pages[string]) (n int, _ error) {
 	s := SharedOf(q.Failed())
 	for names, err := range of {
-		for _, reply := range doEach(ctx, r, names, func(name string) redisconn.Call { return removeCall(s, name, EndRemoved) }) {
+		for _, reply := range doEach(ctx, r, names, func(name string) redisconn.Call { return remove.call(s, name, EndRemoved) }) {
 			removed, _, failed := readRemove(reply)
 			n += flag(removed)
 			err = cmp.Or(err, failed)

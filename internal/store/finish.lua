@@ -1,23 +1,22 @@
 -- finish: end attempts.
 --
--- ARGV[6]  worker      id
--- ARGV[7]  max failed  how many failed tasks to keep; in a failed queue, how many aside
--- ARGV[8]  failed      prefix of the failed queue, "worqr:failed"; "" in a failed queue
--- ARGV[9]  tail        end of its key names, "{q}"
--- ARGV[10] plain       how many plain ends; each: attempt, token
+-- ARGV[3] worker      id
+-- ARGV[4] max failed  how many failed tasks to keep; in a failed queue, how many aside
+-- ARGV[5] plain       how many plain ends; each: attempt, token
 -- then the other ends; each: attempt, token, identity, verb, delay, text.
 --          done: text is the result, delay for how many ms it's kept. retry, snooze: delay in ms, text
 --          is the error. fail: text is "kind:error". drop: text is the word in its result
 -- Returns {odd, dropped}: for each end that wasn't ok, its number and gone, canceled or refused; and how many failed
 -- tasks were dropped.
 -- Fails with EVICTED if the worker isn't a member.
-local worker, most, plain = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[10])
-local FIRST = 11
+local worker, most, plain = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
+local FIRST = 6
 local others = (#ARGV - FIRST + 1 - 2 * plain) / 6
-local process, working, channel, crashes = ARGV[1], ARGV[2] .. worker, ARGV[5], KEYS[16]
+local from, to = ARGV[1] .. ':', ':' .. ARGV[2] -- all keys of lib_keys are more than plain ends need
+local process, working, crashes = from .. 'process' .. to .. ':', from .. 'working' .. to .. ':' .. worker, from .. 'crashes' .. to
 local odd, dropped = {}, 0
 
-if not redis.call('ZSCORE', KEYS[10], worker) then
+if not redis.call('ZSCORE', from .. 'workers' .. to, worker) then
   return redis.error_reply('EVICTED the worker is not a member of the queue')
 end
 
@@ -50,7 +49,7 @@ local function announce(payload, result)
       event[field] = value
     end
   end
-  local reached = redis.pcall('PUBLISH', channel .. 'done', cjson.encode(event))
+  local reached = redis.pcall('PUBLISH', ARGV[1] .. '_' .. ARGV[2] .. '_done', cjson.encode(event))
   publishing = type(reached) == 'number' and reached > 0
 end
 
@@ -89,34 +88,18 @@ if others == 0 then
   return { odd, 0 }
 end
 
--- Uses lib_keys, lib_queue, lib_record, lib_merge, lib_recur, lib_end.
+-- Uses lib_queue, lib_record, lib_merge, lib_recur, lib_end.
 
 -- What can be changed is known before the first write.
-local NAMED = { 'tasks', 'ready', 'schedule', 'aside', 'next', 'runs', 'copies', 'crashes', 'recurring', 'recurrence' }
-local sound = not read_state() and pcall(check_types, unpack(NAMED))
+local sound = pcall(read_state) and pcall(check_types, q, unpack(NAMED))
 
 -- The failed queue. In a failed queue, tasks that fail are set aside.
-local in_failed = ARGV[8] == ''
-local function failed(kind)
-  return in_failed and q[kind] or ARGV[8] .. ':' .. kind .. ':' .. ARGV[9]
-end
-local can_fail -- whether its keys have the right types
-local function may_fail()
-  if can_fail == nil then
-    can_fail = in_failed or pcall(function()
-      for _, kind in ipairs({ 'tasks', 'runs', 'ready', 'aside', 'copies' }) do
-        redis.call(SIZE[kind] or 'ZCARD', failed(kind))
-      end
-      local place = tonumber(redis.call('HGET', failed('state'), 'place') or 0)
-      assert(place and place % 1 == 0)
-    end)
-  end
-  return can_fail
-end
+local failed = in_failed and q or keys_of(ARGV[1] .. ':failed')
+local can_fail -- whether its keys have the right types; nil: not known yet
 
 first_write()
 -- What comes last may be denied. Then the call fails before it changes anything, since a repeat would do all of it again.
-redis.call('DEL', KEYS[20])
+redis.call('DEL', KEYS[2])
 if sound then
   redis.call('HDEL', q.runs, '')
 end
@@ -130,7 +113,7 @@ local function fail(id, name, text, run, kind, reason)
     return
   end
   local record, back = read_record(text), ''
-  local place = redis.call('HINCRBY', failed('state'), 'place', 1) -- all numbers in the failed queue are its own
+  local place = redis.call('HINCRBY', failed.state, 'place', 1) -- all numbers in the failed queue are its own
   local new = 'r:' .. (digest_in(name) or '') .. ':' .. place
   if not is_raw(name) then
     back = record.occurrence > 0 and name .. '@' .. record.occurrence or name
@@ -138,10 +121,10 @@ local function fail(id, name, text, run, kind, reason)
   end
   local numbers = table.concat({ kind, now, worker, id, run.retries, run.crashes, #back, #reason }, ':')
   record.occurrence, record.metadata = 0, numbers .. ':' .. back .. reason .. record.metadata
-  redis.call('HSET', failed('tasks'), new, write_record(record))
-  redis.call('ZADD', failed('ready'), place, new)
+  redis.call('HSET', failed.tasks, new, write_record(record))
+  redis.call('ZADD', failed.ready, place, new)
   if is_raw(new) then
-    redis.call('ZADD', failed('copies'), 0, new)
+    redis.call('ZADD', failed.copies, 0, new)
   end
 end
 
@@ -181,12 +164,8 @@ end
 local function end_raw(id, token, digest, verb, delay, text)
   local list = q.process .. id
   if verb == 'stop' then
-    local moved = redis.pcall('LMOVE', list, q.queues, 'LEFT', 'RIGHT')
-    if type(moved) == 'string' then
-      redis.call('HINCRBY', q.state, 'taken', -1)
-      startable = startable + 1
-    end
-    return type(moved) ~= 'table'
+    local _, refused = back_to_front(list)
+    return not refused
   end
   local payload = redis.pcall('LINDEX', list, 0)
   if type(payload) ~= 'string' then
@@ -224,9 +203,12 @@ for i = others, 1, -1 do
   if canceled then
     verb, text = 'drop', 'canceled'
   end
+  if valid and verb == 'fail' and can_fail == nil then
+    can_fail = in_failed or pcall(check_types, failed, 'state', unpack(NAMED))
+  end
   if not valid then
     odd_end(number, 'gone')
-  elseif not sound or verb == 'fail' and not may_fail() then
+  elseif not sound or verb == 'fail' and not can_fail then
     odd_end(number, 'refused')
   elseif not named and not end_raw(id, token, digest, verb, delay, text) then
     odd_end(number, 'refused')
@@ -245,39 +227,21 @@ end
 delete_ended()
 delete_lists()
 
--- Keeps the failed queue within its limit: the oldest go.
-local function trim(sets)
-  local excess = -most
-  for _, set in ipairs(sets) do
-    excess = excess + redis.call('ZCARD', set)
-  end
-  excess = math.min(excess, 256) -- a round has at most 128 that fail
-  local oldest = {}
-  for _, set in ipairs(sets) do
-    local page = excess > 0 and redis.call('ZRANGE', set, 0, excess - 1, 'WITHSCORES') or {}
-    for i = 1, #page, 2 do
-      oldest[#oldest + 1] = { name = page[i], place = tonumber(page[i + 1]), set = set }
-    end
-  end
-  table.sort(oldest, function(a, b) return a.place < b.place end)
-  for i = 1, excess do
-    redis.call('ZREM', oldest[i].set, oldest[i].name)
-    redis.call('HDEL', failed('tasks'), oldest[i].name)
-    redis.call('HDEL', failed('runs'), oldest[i].name)
-    redis.call('ZREM', failed('copies'), oldest[i].name)
+-- Keeps the failed queue within its limit, unless somebody serves it: the oldest go.
+if failing and most > 0 and (in_failed or redis.pcall('ZCOUNT', failed.workers, now, '+inf') == 0) then
+  local set = in_failed and failed.aside or failed.ready
+  local excess = math.min(redis.call('ZCARD', set) - most, 256) -- a round has at most 128 that fail
+  for _, name in ipairs(excess > 0 and redis.call('ZRANGE', set, 0, excess - 1) or {}) do
+    redis.call('ZREM', set, name)
+    redis.call('HDEL', failed.tasks, name)
+    redis.call('HDEL', failed.runs, name)
+    redis.call('ZREM', failed.copies, name)
     dropped = dropped + 1
-  end
-end
-if failing and most > 0 then
-  if in_failed then
-    trim({ q.aside })
-  elseif redis.pcall('ZCOUNT', failed('workers'), now, '+inf') == 0 then -- nobody serves it
-    trim({ failed('ready'), failed('aside') })
   end
 end
 
 tell()
 if failing and not in_failed then
-  wake(failed('idle'), ARGV[8] .. '_' .. ARGV[9] .. '_', 1)
+  wake(failed.idle, failed.channel, 1)
 end
 return { odd, dropped }

@@ -1,8 +1,8 @@
 -- heartbeat: renew a worker's lease on a queue, and say what there is to do.
 --
--- ARGV[6] worker  id
--- ARGV[7] lease   ms until it expires; 0: never
--- ARGV[8] judge   1: the worker may judge others
+-- ARGV[3] worker  id
+-- ARGV[4] lease   ms until it expires; 0: never
+-- ARGV[5] judge   1: the worker may judge others
 -- Uses lib_keys, lib_lease.
 --
 -- Returns {deadline, now, held, more, rank, idle, stops, asks}: when the lease would have expired, and the time, in ms
@@ -10,7 +10,7 @@
 -- rank among the idle workers, or -1; how many are idle, if it holds something; up to 1,000 attempts that must stop;
 -- and what the worker is asked for: 1 to call evict, 2 if nobody asserts a schedule anymore, 3 for both.
 -- Fails with EVICTED if the worker isn't a member.
-local worker, lease, judge = ARGV[6], tonumber(ARGV[7]), ARGV[8] == '1'
+local worker, lease, judge = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local working = q.working .. worker
 local TURN = 1000 -- ms in which no other worker is asked to call evict, if its lease is long
 
@@ -18,22 +18,16 @@ local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
 if not deadline then
   return redis.error_reply('EVICTED the worker is not a member of the queue')
 end
-local broken = read_state('taken', 'lease', 'look') -- then it only renews the lease
+local sound = pcall(read_state, 'taken', 'lease', 'look') -- otherwise it only renews the lease
 
 redis.call('ZREM', q.suspects, worker) -- as first_write
 redis.call('ZADD', q.workers, string.format('%d', deadline_after(lease)), worker) -- Redis formats numbers slowly
-
--- Counts something; what has the wrong type counts as nothing.
-local function count(command, key, ...)
-  local n = redis.pcall(command, key, ...)
-  return type(n) == 'number' and n or 0
-end
 
 -- One command says for an idle queue that there's nothing else.
 local there = redis.call('EXISTS', q.queues, q.ready, q.schedule, q.risky, q.leaving, q.recurring, q.ages, working) > 0
 local rank = redis.pcall('ZRANK', q.idle, worker)
 rank = type(rank) == 'number' and rank or -1
-if broken then
+if not sound then
   return { deadline, now, count('ZCARD', working), 0, rank, 0, {}, 0 }
 end
 

@@ -2,19 +2,16 @@
 -- left or was evicted since, the join is refused and the caller asks again. So a late copy of a join can't bring back
 -- a worker that was evicted.
 --
--- ARGV[6] worker  id
--- ARGV[7] lease   ms until it expires; 0: never
--- ARGV[8] asked   the token before the call
--- ARGV[9] round   the next of the worker's numbers
+-- ARGV[3] worker  id
+-- ARGV[4] lease   ms until it expires; 0: never
+-- ARGV[5] asked   the token before the call
+-- ARGV[6] round   the next of the worker's numbers
 -- Uses lib_queue, lib_lease.
 --
 -- Returns 1; 0 if somebody has left since; or -1 while tasks of this worker are being returned.
-local worker, lease, asked, round = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[8]), tonumber(ARGV[9])
-local broken = read_state()
-if broken then
-  return broken
-end
-check_types('workers', 'suspects', 'rounds')
+local worker, lease, asked, round = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5]), tonumber(ARGV[6])
+read_state()
+check_types(q, 'workers', 'suspects', 'rounds')
 
 if redis.call('ZSCORE', q.leaving, worker) then
   return -1

@@ -74,56 +74,28 @@ func typed(ctx context.Context, r Runner, s Space, names []string) (page []Found
 	return slices.DeleteFunc(page, func(f Found) bool { return f.Is == "none" }), nil
 }
 
-// HeldBy yields the attempts that a worker holds, page by page; none if the key has the wrong type.
-// Those that it holds during the whole listing come at least once.
+// HeldBy yields the attempts that a worker holds, page by page. Those that it holds during the whole
+// listing come at least once.
 func HeldBy(ctx context.Context, r Runner, q Keys, worker string) iter.Seq2[[]string, error] {
-	return func(yield func([]string, error) bool) {
-		for cursor := "0"; ; {
-			reply, err := redis.Values(r.One(ctx, redisconn.Command("ZSCAN", q.Working(worker), cursor, "COUNT", 100)))
-			if IsWrongType(err) {
-				return
-			}
-			var pairs, page []string
-			if err == nil {
-				_, err = redis.Scan(reply, &cursor, &pairs)
-			}
-			for i := 0; i < len(pairs); i += 2 {
-				page = append(page, pairs[i])
-			}
-			if !yield(page, err) || err != nil || cursor == "0" {
-				return
-			}
-		}
-	}
+	return members(ctx, r, "ZSCAN", q.Working(worker))
 }
 
 // FirstDue returns when the first task that waits and could start was due, in ms; 0 if none does, or
 // if it isn't known.
-func FirstDue(ctx context.Context, r Runner, q Keys, now int64) (int64, error) {
-	replies := r.Do(ctx, redisconn.Command("ZRANGE", q.Schedule(), 0, 0, "WITHSCORES"),
-		redisconn.Command("ZRANGE", q.Ready(), 0, 0))
-	first, err := redis.Strings(replies[0].Value, replies[0].Err)
-	if err != nil {
-		return 0, err
+func FirstDue(ctx context.Context, r Runner, q Keys, now int64) (due int64, err error) {
+	replies := r.Do(ctx, firstCall(q.Schedule()), firstCall(q.Ready()))
+	first, ready := readFirst(replies[0], &err), readFirst(replies[1], &err)
+	if len(first) > 0 && first[0].score <= float64(now) {
+		due = whole(first[0].score)
 	}
-	ready, err := redis.Strings(replies[1].Value, replies[1].Err)
-	if err != nil {
-		return 0, err
-	}
-	due := int64(0)
-	if len(first) == 2 && numberIn(first[1]) <= now {
-		due = max(numberIn(first[1]), 0)
-	}
-	if len(ready) > 0 {
-		p, _, err := Check(ctx, r, q, "tasks", "", ready)
-		if err != nil {
-			return 0, err
-		}
-		if at := p.About[0].Record.Due; at > 0 && (due == 0 || at < due) {
-			due = at
+	if len(ready) > 0 && err == nil {
+		var of []About
+		of, _, err = aboutEach(ctx, r, q, []string{ready[0].name})
+		if len(of) > 0 && of[0].Record.Due > 0 && (due == 0 || of[0].Record.Due < due) {
+			due = of[0].Record.Due
 		}
 	}
-	return due, nil
+	return due, err
 }
 
 // Setting reads one of Redis's settings; ok is false if it has none with that name.

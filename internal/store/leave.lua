@@ -1,18 +1,15 @@
 -- leave: end a worker's membership. All tasks that it holds return to the front.
 --
--- ARGV[6] worker  id
--- ARGV[7] round   the worker's last one
+-- ARGV[3] worker  id
+-- ARGV[4] round   the worker's last one
 -- Uses lib_queue, lib_record, lib_merge, lib_recur, lib_end, lib_open, lib_return.
 --
 -- Returns {returned, more}: how many tasks this call returned, of this worker or of others that leave; and 1 if the
 -- caller must repeat it, since not all tasks of this worker are returned. A join that was asked for before this call
 -- has no effect. Fails if Redis refuses to return a task of this worker, as with NOPERM: repeat it.
-local worker, round = ARGV[6], tonumber(ARGV[7])
-local broken = read_state()
-if broken then
-  return broken
-end
-check_types('workers', 'suspects', 'leaving', 'rounds')
+local worker, round = ARGV[3], tonumber(ARGV[4])
+read_state()
+check_types(q, 'workers', 'suspects', 'leaving', 'rounds')
 
 local last = tonumber(redis.call('HGET', q.rounds, worker))
 if last and last > round then

@@ -18,10 +18,9 @@ local function name_in(id)
   return type(name) == 'string' and name
 end
 
--- Returns what is in front of a payload; of what is no record, the beginning.
+-- Returns what is in front of a payload; "" of what is no record.
 local function head_of(text)
-  local size, from = string.match(text or '', '^%d+:%d+:%d+:%d+:[01]:(%d+):()')
-  return text and string.sub(text, 1, from and from + size - 1 or 100)
+  return text and string.sub(text, 1, #text - #read_record(text).payload)
 end
 
 -- Returns {name, record, run, behind, ready, place, schedule, ms, risky, aside, copy, recurring, token, has list}: the
@@ -46,7 +45,7 @@ end
 -- idle}: how many are ready, and how many of these were returned; the last place in use; how many members there are,
 -- and how many have a lease that may be valid. The token is -1 if the state can't be read.
 local function about_queue()
-  local sound = not read_state()
+  local sound = pcall(read_state)
   local longest = sound and state.lease > 0 and string.format('%.0f', now + state.lease) or '+inf'
   local last = 0
   for _, kind in ipairs({ 'ready', 'risky', 'aside' }) do

@@ -46,6 +46,17 @@ local function drop_named(name, why)
   ended(name, why)
 end
 
+-- Moves a raw task from its attempt to the front. Returns 1, or 0 if there's none, and an error if Redis refuses.
+local function back_to_front(list)
+  local moved = redis.pcall('LMOVE', list, q.queues, 'LEFT', 'RIGHT')
+  if type(moved) ~= 'string' then
+    return 0, moved
+  end
+  redis.call('HINCRBY', q.state, 'taken', -1)
+  startable = startable + 1
+  return 1
+end
+
 -- Reports whether an attempt must not be followed by another: its token is negative, or its digest was canceled.
 local function is_canceled(token, digest)
   if token >= 0 and digest and digest ~= '' then

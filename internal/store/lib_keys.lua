@@ -1,37 +1,49 @@
 -- lib_keys: the keys of a queue, the time, and the state.
 --
--- ARGV[1] process   key prefix of an attempt's list
--- ARGV[2] working   key prefix of what a worker runs
--- ARGV[3] canceled  key prefix of a digest's last cancel
--- ARGV[4] result    key prefix of how a task ended; "" in a failed queue, whose tasks ended before
--- ARGV[5] channel   channel prefix, "worqr_{q}_"
-local q = {
-  queues = KEYS[1], tasks = KEYS[2], ready = KEYS[3], schedule = KEYS[4], risky = KEYS[5], aside = KEYS[6],
-  next = KEYS[7], runs = KEYS[8], copies = KEYS[9], workers = KEYS[10], suspects = KEYS[11], leaving = KEYS[12],
-  idle = KEYS[13], rounds = KEYS[14], state = KEYS[15], crashes = KEYS[16], recurring = KEYS[17], recurrence = KEYS[18],
-  ages = KEYS[19], -- and KEYS[20] never exists
-  process = ARGV[1], working = ARGV[2], canceled = ARGV[3], result = ARGV[4], channel = ARGV[5],
-}
+-- KEYS     state, and one that never exists: by them, Redis knows where the queue is, whether it moves, and who may not
+-- ARGV[1] prefix  of all keys, as "worqr"; that of a failed queue ends in ":failed"
+-- ARGV[2] tail    end of the queue's keys, "{q}"
+
+-- Returns the names of a queue's keys. The last ones are prefixes.
+local function keys_of(prefix)
+  local from, to = prefix .. ':', ':' .. ARGV[2]
+  return {
+    queues = from .. 'queues' .. to, tasks = from .. 'tasks' .. to, ready = from .. 'ready' .. to,
+    schedule = from .. 'schedule' .. to, risky = from .. 'risky' .. to, aside = from .. 'aside' .. to,
+    next = from .. 'next' .. to, runs = from .. 'runs' .. to, copies = from .. 'copies' .. to,
+    workers = from .. 'workers' .. to, suspects = from .. 'suspects' .. to, leaving = from .. 'leaving' .. to,
+    idle = from .. 'idle' .. to, rounds = from .. 'rounds' .. to, state = from .. 'state' .. to,
+    crashes = from .. 'crashes' .. to, ages = from .. 'ages' .. to,
+    recurring = from .. 'recurring' .. to, recurrence = from .. 'recurrence' .. to,
+    process = from .. 'process' .. to .. ':', working = from .. 'working' .. to .. ':',
+    canceled = from .. 'canceled' .. to .. ':', once = from .. 'once' .. to .. ':',
+    result = from .. 'result' .. to .. ':', channel = prefix .. '_' .. ARGV[2] .. '_',
+  }
+end
+local q, in_failed = keys_of(ARGV[1]), string.sub(ARGV[1], -7) == ':failed'
 local MIB = 1048576
 local FRONT = 4503599627370496 -- 2^52: places of returned tasks are token - FRONT
+
+-- Counts something; what has the wrong type counts as nothing.
+local function count(command, key, ...)
+  local n = redis.pcall(command, key, ...)
+  return type(n) == 'number' and n or 0
+end
 
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
--- Reads the pause and these numbers of the state, or all. Returns an error if they can't be changed: the state has another
--- type, or a number isn't one.
-local state = {}
+-- Reads the pause and these numbers of the state, or all. Fails if they can't be changed: the state has another type, or a
+-- number isn't one.
+local state = { paused = false, token = 0, place = 0, taken = 0, fence = 0, lease = 0, look = 0, claimed = 0 }
 local function read_state(...)
   local fields = ... and { ... } or { 'token', 'place', 'taken', 'fence', 'lease', 'look', 'claimed' }
-  local values = redis.pcall('HMGET', q.state, 'paused', unpack(fields))
-  if values.err then
-    return values
-  end
+  local values = redis.call('HMGET', q.state, 'paused', unpack(fields))
   state.paused = values[1]
   for i, field in ipairs(fields) do
     local number = tonumber(values[i + 1] or 0)
     if not number or number % 1 ~= 0 then
-      return redis.error_reply('WRONGTYPE the ' .. field .. ' of the queue is not a number')
+      error('WRONGTYPE the ' .. field .. ' of the queue is not a number', 0)
     end
     state[field] = number
   end

@@ -1,15 +1,14 @@
 -- lib_merge: two tasks under one name, one of which stays.
 
--- What waits behind a running task is "time:rule:keep:counts:record".
-local function read_next(name)
-  local text = redis.call('HGET', q.next, name)
-  local at, rule, keep, counts, record = string.match(text or '', '^(%d+):(%a+):([01]):([01]):(.*)$')
+-- A task that was added while another one has the name is "time:rule:keep:counts:record". In next, it waits behind a
+-- running one.
+local function read_added(text)
+  local at, rule, keep, counts, record = string.match(text, '^(%d+):(%a+):([01]):([01]):(.*)$')
   return at and { at = tonumber(at), rule = rule, keep = keep == '1', counts = counts == '1', record = record }
 end
 
-local function write_next(name, task)
-  local head = string.format('%.0f:%s:%d:%d:', task.at, task.rule, task.keep and 1 or 0, task.counts and 1 or 0)
-  redis.call('HSET', q.next, name, head .. task.record)
+local function read_next(name)
+  return read_added(redis.call('HGET', q.next, name) or '')
 end
 
 -- Returns when the one that stays may start: one waits until a time, or may start if that's 0, and one was added.

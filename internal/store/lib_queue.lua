@@ -1,16 +1,20 @@
 -- lib_queue: what several scripts do with the keys of a queue.
 -- Uses lib_keys, lib_wake.
 
--- Fails if one of these keys has the wrong type. A script calls it before its first write. Then size has how much
--- each holds.
+-- Fails if a key of a queue has the wrong type. A script calls it before its first write. Then size has how much each
+-- of them holds.
 local size = {}
 local SIZE = { queues = 'LLEN', tasks = 'HLEN', next = 'HLEN', runs = 'HLEN', rounds = 'HLEN', state = 'HLEN',
   crashes = 'HLEN', recurrence = 'HLEN' } -- the others are sorted sets
-local function check_types(...)
+local function check_types(of, ...)
   for _, kind in ipairs({ ... }) do
-    size[kind] = redis.call(SIZE[kind] or 'ZCARD', q[kind])
+    size[kind] = redis.call(SIZE[kind] or 'ZCARD', of[kind])
   end
 end
+
+-- All kinds of keys that say something about named tasks.
+local NAMED = { 'tasks', 'next', 'runs', 'ready', 'schedule', 'risky', 'aside', 'copies', 'crashes', 'recurring',
+  'recurrence' }
 
 -- Needs no memory, so that later writes are allowed even if Redis is full.
 local function first_write()

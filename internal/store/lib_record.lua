@@ -60,7 +60,7 @@ end
 -- Stores how a task ended, if its record asks for it: "how:µs:length:", an error of that length, and the value. The
 -- time is in µs, since waiters know a new end from an old one by it, and a name can end twice in a millisecond.
 local function store_result(name, keep, how, text, value)
-  if keep > 0 and q.result ~= '' then
+  if keep > 0 and not in_failed then
     local micros = time[1] .. string.format('%06d', time[2])
     redis.pcall('SET', q.result .. name, table.concat({ how, micros, #text, text .. value }, ':'), 'PX', keep)
     redis.pcall('PUBLISH', q.channel .. 'end:' .. redis.sha1hex(name), '')

@@ -1,25 +1,8 @@
--- lib_return: fence workers, and return their tasks.
+-- lib_return: return the tasks of workers that leave.
+-- Uses lib_fence.
 
 local AT_ONCE = 100 -- tasks returned by a call
 local WORKERS = 500 -- whose tasks a call compares
-
--- Ends the membership of workers, so that they change nothing anymore, and joins that were asked for before now are
--- refused. They stay in leaving until their tasks are returned, so that any other worker can go on where this call
--- stops. evicted is 1 if they were evicted.
-local function fence(workers, evicted)
-  local marks = {}
-  for i, worker in ipairs(workers) do
-    marks[2 * i - 1], marks[2 * i] = evicted, worker
-  end
-  redis.call('ZADD', q.leaving, unpack(marks))
-  redis.call('ZREM', q.workers, unpack(workers))
-  redis.call('ZREM', q.suspects, unpack(workers))
-  redis.call('HDEL', q.rounds, unpack(workers))
-  redis.pcall('ZREM', q.idle, unpack(workers))
-  redis.call('HSET', q.state, 'token', state.token + 1, 'fence', state.token + 1)
-  redis.call('HDEL', q.state, 'claimed') -- maybe by one of them
-  state.claimed = 0
-end
 
 -- Moves on to a worker's next older attempt. Returns false if there is none, or it can't be read.
 local function advance(head)
@@ -59,16 +42,6 @@ local function newest()
   return found, over
 end
 
--- Reports whether the keys of named tasks have the right types. If not, only raw tasks go back.
-local NAMED = { 'tasks', 'ready', 'schedule', 'next', 'runs', 'copies', 'crashes', 'recurring', 'recurrence' }
-local sound
-local function can_return_named()
-  if sound == nil then
-    sound = pcall(check_types, unpack(NAMED))
-  end
-  return sound
-end
-
 -- Counts a crash. The count is kept if that's possible.
 local function count_crash(digest)
   if digest and digest ~= '' then
@@ -85,20 +58,18 @@ local function return_raw(attempt, list, payload)
     redis.pcall('HDEL', q.crashes, digest)
     return 0, #payload
   end
-  local moved = redis.pcall('LMOVE', list, q.queues, 'LEFT', 'RIGHT')
-  if type(moved) ~= 'string' then
-    return 0, #payload, moved
-  end
-  redis.call('HINCRBY', q.state, 'taken', -1)
-  if attempt.evicted then
+  local moved, refused = back_to_front(list)
+  if moved > 0 and attempt.evicted then
     count_crash(digest)
   end
-  return 1, #payload
+  return moved, #payload, refused
 end
 
--- Returns a named task to ready, before those that started later, or drops it. Returns the same.
+-- Returns a named task to ready, before those that started later, or drops it. Returns the same. It stays, with its
+-- list, if a key has the wrong type.
+local sound -- whether all keys of named tasks have the right types
 local function return_named(attempt, list, name)
-  local run = can_return_named() and read_run(redis.call('HGET', q.runs, name)) or {}
+  local run = sound and read_run(redis.call('HGET', q.runs, name)) or {}
   if run.attempt ~= attempt.id then
     return 0, 0
   end
@@ -123,7 +94,8 @@ end
 -- still left, and that error, for the caller to fail with.
 local function return_tasks()
   local attempts, over = newest()
-  local back, bytes, ids, holders, refusal = 0, 0, {}, {}, nil
+  sound = #attempts > 0 and pcall(check_types, q, unpack(NAMED))
+  local back, bytes, refusal = 0, 0, nil
   for _, attempt in ipairs(attempts) do
     if bytes >= MIB then
       break
@@ -140,18 +112,12 @@ local function return_tasks()
       break
     end
     back, bytes = back + moved, bytes + carried
-    if not ids[attempt.worker] then
-      ids[attempt.worker], holders[#holders + 1] = {}, attempt.worker
+    redis.call('ZREM', q.working .. attempt.worker, attempt.id)
+    if redis.call('EXISTS', q.working .. attempt.worker) == 0 then
+      over[#over + 1] = attempt.worker
     end
-    table.insert(ids[attempt.worker], attempt.id)
   end
   delete_ended()
-  for _, worker in ipairs(holders) do
-    redis.call('ZREM', q.working .. worker, unpack(ids[worker]))
-    if redis.call('EXISTS', q.working .. worker) == 0 then
-      over[#over + 1] = worker
-    end
-  end
   if #over > 0 then
     redis.call('ZREM', q.leaving, unpack(over))
   end

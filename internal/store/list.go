@@ -1,21 +1,20 @@
 package store
 
 import (
-	"bytes"
 	"cmp"
 	"context"
 	"errors"
 	"iter"
+	"math"
 	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 )
-
-// ErrEmpty says that there is nothing to peek at.
-var ErrEmpty = errors.New("no task is ready to start")
 
 // Tasks yields the payloads on the list, front first. One that waits there during the whole listing
 // comes, and maybe twice if others are canceled or returned. Those that are added meanwhile don't come.
@@ -113,16 +112,14 @@ type NamedTask struct {
 // a running one. With states, it yields and reads only those in one of them. A task that waits during the
 // whole listing comes once; more than 100,000 may repeat.
 func Named(ctx context.Context, r Runner, q keys.Queue, states ...State) iter.Seq2[NamedTask, error] {
-	n, found := q, sieve{}
+	found := sieve{}
 	wanted := func(s State) bool { return len(states) == 0 || slices.Contains(states, s) }
 	ready := func(yield func([]NamedTask, error) bool) {
-		in := &ranking{by: r, key: n.Ready()}
-		schedule := &ranking{by: r, key: q.Schedule()}
-		risky := &ranking{by: r, key: n.Risky()}
+		in := &ranking{by: r, key: q.Ready()}
 		for _, of := range []struct {
 			*ranking
 			State
-		}{{in, Ready}, {schedule, Scheduled}, {in, Ready}, {risky, Risky}} {
+		}{{in, Ready}, {&ranking{by: r, key: q.Schedule()}, Scheduled}, {in, Ready}, {&ranking{by: r, key: q.Risky()}, Risky}} {
 			for wanted(of.State) {
 				some, err := of.page(ctx)
 				page := make([]NamedTask, 0, len(some))
@@ -144,7 +141,7 @@ func Named(ctx context.Context, r Runner, q keys.Queue, states ...State) iter.Se
 			}
 		}
 	}
-	size := func(t NamedTask) redisconn.Call { return redisconn.Command("HSTRLEN", n.Tasks(), t.Name) }
+	size := func(t NamedTask) redisconn.Call { return redisconn.Command("HSTRLEN", q.Tasks(), t.Name) }
 	waiting := each(sized(ctx, r, ready, size), func(some []NamedTask) ([]NamedTask, error) {
 		records, err := readNamed(ctx, r, q, some, func(t NamedTask) string { return t.Name })
 		if err != nil {
@@ -180,11 +177,10 @@ func behind(ctx context.Context, r Runner, q keys.Queue) pages[NamedTask] {
 		}
 		size := func(name string) redisconn.Call { return redisconn.Command("HSTRLEN", key, name) }
 		each(sized(ctx, r, given(names), size), func(some []string) (page []NamedTask, err error) {
-			texts, err := redis.ByteSlices(r.One(ctx, redisconn.Command("HMGET", append([]any{key}, listed(some)...)...)))
+			texts, err := redis.Strings(r.One(ctx, redisconn.Command("HMGET", append([]any{key}, listed(some)...)...)))
 			for i := range min(len(texts), len(some)) {
-				if parts := bytes.SplitN(texts[i], []byte(":"), 5); len(parts) == 5 { // time, rule, keep, counts, record
-					at := min(max(numberIn(string(parts[0])), 0), 1<<53)
-					page = append(page, NamedTask{Name: some[i], State: Behind, At: at, Record: ReadRecord(parts[4], q.IsFailed())})
+				if b, _ := readBehind(texts[i], q.IsFailed()); b != nil {
+					page = append(page, NamedTask{Name: some[i], State: Behind, At: b.At, Record: b.Record})
 				}
 			}
 			return page, err
@@ -208,11 +204,11 @@ type run struct {
 
 // readRun reads "attempt:retries:crashes:error".
 func readRun(text []byte) run {
-	parts := bytes.SplitN(text, []byte(":"), 4)
+	parts := strings.SplitN(string(text), ":", 4)
 	if len(parts) < 4 {
 		return run{}
 	}
-	return run{string(parts[0]), countIn(string(parts[1])), countIn(string(parts[2])), string(parts[3])}
+	return run{parts[0], countIn(parts[1]), countIn(parts[2]), parts[3]}
 }
 
 // readNamed reads the records and runs of tasks.
@@ -220,68 +216,27 @@ func readNamed[T any](ctx context.Context, r Runner, q keys.Queue, tasks []T, na
 	if len(tasks) == 0 {
 		return nil, nil
 	}
-	names := make([]any, 1, 1+len(tasks))
+	var names []string
 	for _, t := range tasks {
 		names = append(names, name(t))
 	}
 	of := func(key string) redisconn.Call {
-		return redisconn.Command("HMGET", append([]any{key}, names[1:]...)...)
+		return redisconn.Command("HMGET", append([]any{key}, listed(names)...)...)
 	}
 	replies := r.Do(ctx, of(q.Tasks()), of(q.Runs()))
 	var err error
 	records, runs := readAs(replies[0], redis.ByteSlices, &err), readAs(replies[1], redis.ByteSlices, &err)
-	if err == nil && (len(records) != len(tasks) || len(runs) != len(tasks)) {
+	if err == nil && (len(records) != len(names) || len(runs) != len(names)) {
 		err = errReply
 	}
 	if err != nil {
 		return nil, err
 	}
-	all := make([]named, len(tasks))
+	all := make([]named, len(names))
 	for i, text := range records {
 		all[i] = named{text != nil, ReadRecord(text, q.IsFailed()), readRun(runs[i])}
 	}
 	return all, nil
-}
-
-// Peek returns the payload that starts next, or ErrEmpty: one that was returned; or the first of those
-// that are ready or of the list, which take turns; or a scheduled one whose time has come; or a risky one.
-func Peek(ctx context.Context, r Runner, q keys.Queue) ([]byte, error) {
-	replies := r.Do(ctx, firstCall(q.Ready()), firstCall(q.Schedule()), firstCall(q.Risky()), timeCall(q), TokenCall(q),
-		redisconn.Command("LINDEX", q.Waiting(), -1))
-	var err error
-	ready, schedule, risky := readFirst(replies[0], &err), readFirst(replies[1], &err), readFirst(replies[2], &err)
-	now, noTime := timeIn(replies[3])
-	token, noToken := ReadToken(replies[4])
-	raw, none := redis.Bytes(replies[5].Value, replies[5].Err)
-	if err = cmp.Or(err, noTime, noToken); err == nil && !errors.Is(none, redis.ErrNil) {
-		err = none
-	}
-	if err != nil {
-		return nil, err
-	}
-	if len(schedule) > 0 && schedule[0].score > float64(now) {
-		schedule = nil
-	}
-	named := slices.Concat(ready, schedule, risky)
-	if none == nil {
-		named = ready
-		if len(ready) > 0 && ready[0].score >= 0 && token%2 != 0 {
-			named = nil
-		}
-	}
-	for _, m := range named {
-		found, err := readNamed(ctx, r, q, []string{m.name}, func(name string) string { return name })
-		if err != nil {
-			return nil, err
-		}
-		if found[0].there {
-			return found[0].record.Payload, nil
-		}
-	}
-	if none == nil {
-		return raw, nil
-	}
-	return nil, ErrEmpty
 }
 
 // firstCall asks for the first member of a sorted set, which readFirst reads: one or none.
@@ -293,4 +248,129 @@ func readFirst(reply redisconn.Reply, err *error) []ranked {
 	first, failed := readRanked(reply, 1)
 	*err = cmp.Or(*err, failed)
 	return first
+}
+
+// A RunningTask is held by a worker.
+type RunningTask struct {
+	Attempt string // StartedAt says when it started
+	Worker  string
+	Token   int64
+	Stops   bool   // it was canceled
+	Name    string // "" for a raw task
+	Record  Record // of a raw task only the payload
+	Retries int
+	Crashes int
+	Error   string // of the attempt before; "" if there was none
+}
+
+// Running yields the tasks that workers hold, worker by worker, oldest first. Those that a worker holds
+// during the whole listing come once.
+func Running(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RunningTask, error] {
+	return rows(func(yield func([]RunningTask, error) bool) {
+		for workers, err := range holders(ctx, r, q) {
+			if err != nil {
+				yield(nil, err)
+				return
+			}
+			for _, worker := range workers {
+				for page, err := range running(ctx, r, q, worker) {
+					if !yield(page, err) || err != nil {
+						return
+					}
+				}
+			}
+		}
+	})
+}
+
+// holders reads the workers that may hold tasks: members, and then those whose tasks are being returned.
+func holders(ctx context.Context, r Runner, q keys.Queue) pages[string] {
+	found := sieve{}
+	all := chain(members(ctx, r, "ZSCAN", q.Workers()), members(ctx, r, "ZSCAN", q.Leaving()))
+	return filter(all, found.passes)
+}
+
+// running reads what a worker holds. Tasks that end meanwhile are left out.
+func running(ctx context.Context, r Runner, q keys.Queue, worker string) pages[RunningTask] {
+	var pace pacer
+	tasks := each(attempts(ctx, r, q, worker, pace.next), func(some []RunningTask) ([]RunningTask, error) {
+		return withLists(ctx, r, q, some, &pace)
+	})
+	size := func(t RunningTask) redisconn.Call {
+		return redisconn.Command("HSTRLEN", q.Tasks(), t.Name) // 0 for a raw one
+	}
+	return each(sized(ctx, r, tasks, size), func(some []RunningTask) ([]RunningTask, error) {
+		records, err := readNamed(ctx, r, q, some, func(t RunningTask) string { return t.Name })
+		if err != nil {
+			return nil, err
+		}
+		left := some[:0]
+		for i, t := range some {
+			if f := records[i]; t.Name != "" {
+				t.Record, t.Retries, t.Crashes, t.Error = f.record, f.run.retries, f.run.crashes, f.run.failure
+				if !f.there || f.run.attempt != t.Attempt {
+					continue
+				}
+			}
+			left = append(left, t)
+		}
+		return left, nil
+	})
+}
+
+// attempts reads the attempts of a worker, oldest first, limit() at a time. A token that becomes negative
+// meanwhile keeps its place: both ranges are read, and a page ends where the shorter one does.
+func attempts(ctx context.Context, r Runner, q keys.Queue, worker string, limit func() int) pages[RunningTask] {
+	return paged(func() func() ([]RunningTask, error) {
+		after := 0.0
+		return func() (page []RunningTask, _ error) {
+			n := limit()
+			replies := r.Do(ctx,
+				redisconn.Command("ZRANGE", q.Working(worker), "("+strconv.FormatFloat(after, 'f', -1, 64), "+inf", "BYSCORE", "LIMIT", 0, n, "WITHSCORES"),
+				redisconn.Command("ZRANGE", q.Working(worker), "("+strconv.FormatFloat(-after, 'f', -1, 64), "-inf", "BYSCORE", "REV", "LIMIT", 0, n, "WITHSCORES"))
+			running, err := readRanked(replies[0], n)
+			stopping, bad := readRanked(replies[1], n)
+			if err = cmp.Or(err, bad); err != nil {
+				return nil, err
+			}
+			upTo := math.Inf(1)
+			for _, some := range [][]ranked{running, stopping} {
+				if len(some) == n {
+					upTo = min(upTo, math.Abs(some[n-1].score))
+				}
+			}
+			found := map[string]bool{}
+			for _, m := range slices.Concat(stopping, running) {
+				if token := math.Abs(m.score); token <= upTo && !found[m.name] {
+					found[m.name], after = true, max(after, token)
+					page = append(page, RunningTask{Attempt: m.name, Worker: worker, Token: whole(token), Stops: m.score < 0})
+				}
+			}
+			slices.SortFunc(page, func(a, b RunningTask) int { return cmp.Compare(a.Token, b.Token) })
+			return page, nil
+		}
+	})
+}
+
+// withLists reads the lists of attempts: payloads, or names.
+func withLists(ctx context.Context, r Runner, q keys.Queue, some []RunningTask, pace *pacer) (left []RunningTask, _ error) {
+	list := func(t RunningTask) redisconn.Call { return redisconn.Command("LINDEX", q.Process(t.Attempt), 0) }
+	for i, reply := range doEach(ctx, r, some, list) {
+		item, err := redis.Bytes(reply.Value, reply.Err)
+		if errors.Is(err, redis.ErrNil) {
+			continue
+		}
+		if err != nil {
+			return left, err
+		}
+		pace.saw(len(item))
+		t := some[i]
+		if strings.HasSuffix(t.Attempt, "n") {
+			t.Name = string(item)
+		} else {
+			t.Record.Payload = item
+		}
+		left = append(left, t)
+	}
+	return left, nil
 }

@@ -204,39 +204,6 @@ func TestRunningWhileTheyAreCanceled(t *testing.T) {
 	})
 }
 
-// Peek returns what a start would.
-func TestPeek(t *testing.T) {
-	b := newBench(t)
-	peek := func() string {
-		payload, err := Peek(t.Context(), b.line, b.q)
-		if errors.Is(err, ErrEmpty) {
-			return "none"
-		}
-		b.is.NoErr(err)
-		return string(payload)
-	}
-	b.is.Equal(peek(), "none")
-	future := task("f", "future")
-	future.At = 4e12
-	b.add(future)
-	b.is.Equal(peek(), "none")
-	b.enqueue("l1", "l2", "l3")
-	b.add(task("a", "A"), task("b", "B"), task("c", "C"), task("d", "D"))
-	for range 7 {
-		next := peek()
-		b.is.Equal(string(b.start("w", 1)[0].Record.Payload), next)
-	}
-	b.is.Equal(peek(), "none")
-	b.do("ZADD schedule 5 k:f")
-	b.is.Equal(peek(), "future")
-	b.do("DEL schedule")
-	b.do("ZADD risky 5 k:f")
-	b.is.Equal(peek(), "future")
-	b.enqueue("l")
-	b.do("ZADD ready -5 k:f")
-	b.is.Equal(peek(), "future") // it was returned
-}
-
 // What other programs have written is listed as far as it can be read; keys of the wrong type are an error.
 func TestHostileListings(t *testing.T) {
 	b := newBench(t)
@@ -261,8 +228,6 @@ func TestHostileListings(t *testing.T) {
 	c, err := Count(ctx, b.line, b.q)
 	b.is.NoErr(err)
 	b.is.Equal(fmt.Sprint(c.Paused, " ", c.PausedBy, " ", c.PausedSince, c.Tokens, c.Silent), "true z 0 0 false")
-	_, err = Peek(ctx, b.line, b.q)
-	b.is.NoErr(err)
 
 	b.do("DEL state")
 	for _, kind := range []string{"tasks", "ready", "schedule", "risky", "next", "runs", "queues"} {

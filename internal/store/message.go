@@ -2,11 +2,14 @@ package store
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"strconv"
 	"strings"
+	"sync"
+	"time"
 	"unicode/utf8"
 
 	"github.com/worqr/worqr/internal/keys"
@@ -146,4 +149,224 @@ func observing(s Space, o Observer) *redisconn.Subscription {
 			}
 		},
 	}
+}
+
+// A watch observes queues of a cluster, each on its node. If it observes all queues, it reads the
+// list of queues once in a while, and after each gap.
+type watch struct {
+	lines *Lines
+	space Space
+	o     Observer
+	ctx   context.Context // of reading the list of queues
+	end   context.CancelFunc
+	turn  chan struct{} // a signal to read the list of queues now; holds one
+	named bool          // queues were given
+
+	mu     sync.Mutex // protects the fields below. The observer's functions are called under it, so one at a time
+	all    map[string]*post
+	listed bool // the list of queues was read since the last gap; true if queues were given
+	ended  bool
+}
+
+// A post is one subscription of a watch.
+type post struct {
+	of     *redisconn.Subscription
+	synced bool // it is subscribed, as far as the watch knows
+}
+
+// readQueues is how often the list of queues is read again.
+const readQueues = 10 * time.Second
+
+// everywhere is the name of the post for messages that all nodes pass on.
+const everywhere = ""
+
+// watch is Observe in a cluster.
+func (l *Lines) watch(s Space, queues []Keys, o Observer) (stop func(), err error) {
+	w := &watch{lines: l, space: s, o: o, turn: make(chan struct{}, 1), all: map[string]*post{}, named: len(queues) > 0, listed: len(queues) > 0}
+	w.ctx, w.end = context.WithCancel(context.Background())
+	posts := map[string]Keys{}
+	for _, q := range queues {
+		posts[q.Waiting()] = q
+	}
+	if !w.named {
+		posts[everywhere] = Keys{}
+	}
+	w.mu.Lock()
+	err = w.postLocked(posts)
+	w.mu.Unlock()
+	if err != nil {
+		w.stop()
+		return nil, err
+	}
+	if !w.named {
+		go w.read()
+	}
+	return w.stop, nil
+}
+
+// postLocked subscribes to queues, and ends the subscriptions of all others.
+func (w *watch) postLocked(queues map[string]Keys) error {
+	for name, q := range queues {
+		if w.all[name] != nil {
+			continue
+		}
+		p := &post{}
+		p.of = w.subscription(name, q, p)
+		w.all[name] = p
+		add := func() error { return w.lines.Sub.Add(q, p.of) }
+		if name == everywhere {
+			add = func() error { return w.lines.Sub.AddAll(p.of) }
+		}
+		if err := add(); err != nil {
+			return err
+		}
+	}
+	for name, p := range w.all {
+		if _, there := queues[name]; !there {
+			w.lines.Sub.Remove(p.of)
+			delete(w.all, name)
+		}
+	}
+	return nil
+}
+
+// subscription returns the subscription of a post.
+func (w *watch) subscription(name string, q Keys, p *post) *redisconn.Subscription {
+	of := observing(w.space, w.o)
+	for _, k := range observed {
+		switch {
+		case name == everywhere: // messages that aren't published by scripts
+			of.Topics = append(of.Topics, redisconn.Topic{Name: w.space.Pattern(k), Pattern: true})
+		case w.named:
+			of.Topics = append(of.Topics, topics(q, q.Channel(k))...)
+		default:
+			of.Topics = append(of.Topics, redisconn.Topic{Name: q.Channel(k), Sharded: true})
+		}
+	}
+	failed, closed := of.Failed, of.Closed
+	of.Synced = func() { w.synced(name, p) }
+	of.Moved = func(redisconn.Topic, string) { w.gap(p, false, nil) }
+	of.Failed = func(err error) {
+		_, refused := errors.AsType[*redisconn.RefusalError](err) // one channel was refused: the others work
+		w.gap(p, refused, func() { failed(err) })
+	}
+	of.Closed = func() { w.closed(closed) }
+	return of
+}
+
+// synced records that a post is subscribed. Once all are, it notifies the observer.
+func (w *watch) synced(name string, p *post) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.synced = true
+	if name == everywhere {
+		w.listed = false // queues may have been added in the meantime
+		select {
+		case w.turn <- struct{}{}:
+		default:
+		}
+		return
+	}
+	w.tellLocked()
+}
+
+func (w *watch) tellLocked() {
+	if w.ended || !w.listed {
+		return
+	}
+	for _, p := range w.all {
+		if !p.synced {
+			return
+		}
+	}
+	w.o.Synced()
+}
+
+// gap records that a post lost its subscription, unless still is true, and notifies the observer.
+func (w *watch) gap(p *post, still bool, tell func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	p.synced = p.synced && still
+	if tell != nil && !w.ended {
+		tell()
+	}
+}
+
+// closed records that the connections are closed, and notifies the observer once.
+func (w *watch) closed(tell func()) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if !w.ended {
+		w.ended = true
+		w.end()
+		tell()
+	}
+}
+
+func (w *watch) stop() {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.ended = true
+	w.end()
+	for _, p := range w.all {
+		w.lines.Sub.Remove(p.of)
+	}
+	clear(w.all)
+}
+
+// read reads the list of queues until the watch ends.
+func (w *watch) read() {
+	retry := NewBackoff()
+	for {
+		next := readQueues
+		if err := w.look(); err != nil {
+			next = retry.Next()
+		} else {
+			retry.Reset()
+		}
+		select {
+		case <-w.ctx.Done():
+			return
+		case <-w.turn:
+		case <-time.After(next):
+		}
+	}
+}
+
+// look reads the list of queues, and subscribes to each of them.
+func (w *watch) look() error {
+	w.mu.Lock()
+	there := w.all[everywhere] != nil && w.all[everywhere].synced
+	w.mu.Unlock()
+	if !there {
+		return nil // once it's synced, synced signals turn
+	}
+	ctx, cancel := context.WithTimeout(w.ctx, readQueues)
+	defer cancel()
+	queues := map[string]Keys{everywhere: {}}
+	for name, err := range Queues(ctx, w.lines.Calls, w.space) {
+		if err != nil {
+			w.mu.Lock()
+			defer w.mu.Unlock()
+			if !w.ended {
+				w.o.Failed(err, logs.Gist(err))
+			}
+			return err
+		}
+		queues[name] = w.space.Queue(name)
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.ended {
+		return nil
+	}
+	first := !w.listed
+	w.listed = true
+	if err := w.postLocked(queues); err != nil {
+		return err
+	}
+	if first {
+		w.tellLocked() // new posts notify the observer once they are synced
+	}
+	return nil
 }

@@ -1,14 +1,11 @@
 -- pause: keep every worker from starting tasks of a queue, or end that.
 --
--- ARGV[6] who  pauses, any text; "": nobody, the pause ends
+-- ARGV[3] who  pauses, any text; "": nobody, the pause ends
 -- Uses lib_queue, lib_open.
 --
 -- Returns 1.
-local who = ARGV[6]
-local broken = read_state()
-if broken then
-  return broken
-end
+local who = ARGV[3]
+read_state()
 
 first_write()
 if who ~= '' then

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"errors"
+	"fmt"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -10,6 +11,11 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
+)
+
+var (
+	enqueue = verb("enqueue")
+	add     = verb("add")
 )
 
 // A Producer adds tasks to queues, for all callers of a peer. It makes sure that the queues are
@@ -33,8 +39,7 @@ type queueState struct {
 	shared  *Shared
 	enqueue *redisconn.Head // of calls without a nonce
 	listed  atomic.Bool     // the queue was recently added to the registry
-	denied  atomic.Bool     // this user lacks the permission to add it
-	foreign atomic.Bool     // the registry's key recently had another type
+	refused atomic.Bool     // Redis has recently refused that: the user may not do it, or the key has another type
 }
 
 // NewProducer returns a producer. It does no I/O.
@@ -83,8 +88,10 @@ func enqueueCall(q keys.Queue, nonce string, window time.Duration, payloads []an
 // Enqueue puts payloads at the back of the list, all or none. The call may be combined with others.
 // It fails with ErrTooLarge. Without payloads, it does nothing.
 func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) error {
-	if len(payloads) == 0 || tooLarge(payloads) {
-		return refuse(payloads)
+	if len(payloads) == 0 {
+		return nil
+	} else if tooLarge(payloads) {
+		return ErrTooLarge
 	}
 	k := p.of(q)
 	in := read(p.calls.One(ctx, k.enqueue.Call(redisconn.Payloads(ctx, payloads))))
@@ -94,8 +101,10 @@ func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) err
 // EnqueueOnce is Enqueue, once for each nonce within the window, at least 1 ms. fresh is true for the
 // call that did it.
 func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, window time.Duration, payloads [][]byte) (fresh bool, err error) {
-	if len(payloads) == 0 || tooLarge(payloads) {
-		return false, refuse(payloads)
+	if len(payloads) == 0 {
+		return false, nil
+	} else if tooLarge(payloads) {
+		return false, ErrTooLarge
 	}
 	window = max(window, time.Millisecond)
 	in := read(p.calls.One(ctx, enqueueCall(q.Keys, nonce, window, redisconn.Payloads(ctx, payloads))))
@@ -110,13 +119,6 @@ func tooLarge(payloads [][]byte) bool {
 		bytes += len(p)
 	}
 	return len(payloads) > MaxPayloads || len(payloads) > 1 && bytes > MaxBytes
-}
-
-func refuse(payloads [][]byte) error {
-	if len(payloads) == 0 {
-		return nil
-	}
-	return ErrTooLarge
 }
 
 // added handles the result of a call. alone says that nothing else waits, and nobody serves the queue:
@@ -142,24 +144,23 @@ func (p *Producer) List(ctx context.Context, q Target) { p.list(ctx, q, p.of(q),
 
 // list adds the queue's name to the registry: when the queue is alone, since a Delete may just have
 // removed it, and otherwise about once a minute for each peer. A worker of the queue lists it, too,
-// so nothing is lost when this fails or ctx ends. list doesn't try again if the user lacks the
-// permission. If the registry's key has another type, it tries again in a minute.
+// so nothing is lost when this fails or ctx ends. If the user lacks the permission, or the registry's
+// key has another type, it tries again in a minute.
 func (p *Producer) list(ctx context.Context, q Target, k *queueState, alone bool) {
 	first := !k.listed.Load() && k.listed.CompareAndSwap(false, true) // only one of several callers
 	if first && p.due.CompareAndSwap(false, true) {
 		time.AfterFunc(p.relist, p.relistAll)
 	}
-	if k.denied.Load() || k.foreign.Load() || !alone && !first {
+	if k.refused.Load() || !alone && !first {
 		return
 	}
 	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
-	switch err := AddName(ctx, p.calls, p.space, q.Name); {
+	// A plain command, so that a user can be allowed to do just that.
+	switch _, err := p.calls.One(ctx, redisconn.Command("SADD", p.space.Registry(), q.Name)); {
 	case err == nil:
-	case IsDenied(err):
-		k.denied.Store(true)
-	case IsWrongType(err):
-		k.foreign.Store(true)
+	case IsDenied(err), IsWrongType(err):
+		k.refused.Store(true)
 	default:
 		k.listed.Store(false)
 	}
@@ -173,7 +174,7 @@ func (p *Producer) relistAll() {
 	defer p.mu.RUnlock()
 	for _, k := range p.all {
 		k.listed.Store(false)
-		k.foreign.Store(false)
+		k.refused.Store(false)
 	}
 }
 
@@ -186,4 +187,98 @@ func (p *Producer) Unlist(ctx context.Context, q Target) error {
 		return nil
 	}
 	return err
+}
+
+// A Target is a queue to which tasks are added.
+type Target struct {
+	Name string
+	ID   string // the name, or an id of its failed queue
+	Keys keys.Queue
+}
+
+// A call of Add takes at most MaxTasks tasks, and one of Enqueue at most MaxPayloads payloads. Either
+// takes MaxBytes, or a single task of any size.
+const (
+	MaxTasks    = 1000
+	MaxPayloads = 5000
+	MaxBytes    = 2 << 20
+)
+
+// A Rule says when the one of two tasks starts that stays, if one waits under the name.
+type Rule string
+
+// The rules: always the new time; never; only if it's later; only if it's earlier; the call fails if a
+// task waits or runs under the name.
+const (
+	Always  Rule = "always"
+	Never   Rule = "never"
+	Later   Rule = "later"
+	Earlier Rule = "earlier"
+	Unique  Rule = "unique"
+)
+
+// A Task is a named task to add.
+type Task struct {
+	Name       string
+	At         int64 // ms of Redis's time; 0: now
+	Rule       Rule
+	KeepRecord bool // the one that waits keeps its record and its counts
+	KeepCounts bool // it keeps its counts of retries and crashes
+	Nonce      string
+	Window     time.Duration // for how long the nonce is known, at least 1 ms
+	Record     Record
+}
+
+// addCall returns the call that adds tasks.
+func addCall(s *Shared, tasks []Task) (redisconn.Call, error) {
+	all, bytes := add.line(s, 5*len(tasks)), 0
+	for i := range tasks {
+		t := &tasks[i]
+		record := t.Record.Append(nil)
+		bytes += len(record)
+		once := ""
+		if t.Nonce != "" {
+			once = fmt.Sprintf("%d:%s", max(t.Window.Milliseconds(), 1), t.Nonce)
+		}
+		how := fmt.Sprintf("%s:%d:%d", t.Rule, flag(t.KeepRecord), flag(t.KeepCounts))
+		all = append(all, t.Name, max(t.At, 0), how, once, record)
+	}
+	if len(tasks) > MaxTasks || len(tasks) > 1 && bytes > MaxBytes {
+		return redisconn.Call{}, ErrTooLarge
+	}
+	return add.callOf(s, all), nil
+}
+
+// readAdd reads the reply to an addCall of n tasks.
+func readAdd(reply redisconn.Reply, n int) (names []string, skipped []int, alone bool, err error) {
+	in := read(reply.Value, reply.Err)
+	names = in.strings()
+	in.lists(func(in *decoder) { skipped = append(skipped, int(in.int())-1) })
+	alone = in.int() == 1
+	for _, i := range skipped {
+		if i < 0 || i >= n {
+			in.fail(errMismatch)
+		}
+	}
+	if len(names) != n {
+		in.fail(errMismatch)
+	}
+	return names, skipped, alone, in.err
+}
+
+// Add adds 1 to MaxTasks named tasks, all or none. It returns their names, and the numbers of those that
+// were skipped, since their nonces are known: such a task's name is the one that the first call gave,
+// which is no task's if that call enqueued. It fails with ErrDuplicate if a unique task is waiting or
+// running, and with ErrTooLarge. The same name or nonce twice is an error.
+func (p *Producer) Add(ctx context.Context, q Target, tasks []Task) (names []string, skipped []int, err error) {
+	if len(tasks) == 0 {
+		return nil, nil, nil
+	}
+	k := p.of(q)
+	c, err := addCall(k.shared, tasks)
+	if err != nil {
+		return nil, nil, err
+	}
+	names, skipped, alone, err := readAdd(reply(p.calls.One(ctx, c)), len(tasks))
+	return names, skipped, p.added(ctx, q, k, alone, err)
 }

@@ -223,7 +223,7 @@ func TestProducerWithFewPermissions(t *testing.T) {
 	}
 	fresh, err := p.EnqueueOnce(t.Context(), b.target(), "n", time.Minute, [][]byte{nil})
 	b.is.NoErr(err)
-	b.is.True(fresh && p.of(b.target()).denied.Load())
+	b.is.True(fresh && p.of(b.target()).refused.Load())
 	_, _, err = p.Add(t.Context(), b.target(), []Task{task("a", "a")})
 	b.is.True(IsDenied(err))
 }

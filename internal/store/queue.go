@@ -1,15 +1,160 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"math"
+	"strconv"
+	"strings"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// Counts are the counts of one queue.
+type Counts struct {
+	Listed      int // raw tasks on the list
+	Ready       int // named tasks that may start
+	Scheduled   int
+	Risky       int
+	Behind      int // behind the running tasks of their names
+	Running     int
+	Failed      int // failed tasks that wait
+	Workers     int
+	IdleWorkers int
+	Silent      bool // the queue has workers, and all their leases have expired
+	Returning   bool // tasks of workers that have gone are being returned, and nothing starts
+	Paused      bool
+	PausedBy    string
+	PausedSince int64         // ms of Redis's time; 0 if it isn't known
+	Oldest      time.Duration // the longest wait of a task that could start; 0 if unknown
+	Tokens      int64         // issued so far; 0 if the counter isn't a number
+}
+
+// Count counts the tasks of a queue, all in one step except those that workers hold.
+func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
+	replies := r.Do(ctx, redisconn.Command("LLEN", q.Waiting()),
+		redisconn.Command("ZCARD", q.Ready()), redisconn.Command("ZCARD", q.Schedule()), redisconn.Command("ZCARD", q.Risky()),
+		redisconn.Command("HLEN", q.Next()),
+		redisconn.Command("ZCARD", q.Workers()), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Leaving()),
+		redisconn.Command("HMGET", q.State(), "paused", "token", "taken"), timeCall(q),
+		redisconn.Command("ZRANGE", q.Workers(), -1, -1, "WITHSCORES"), firstCall(q.Ready()), firstCall(q.Schedule()))
+	leaving := 0
+	counts := []*int{&c.Listed, &c.Ready, &c.Scheduled, &c.Risky, &c.Behind, &c.Workers, &c.IdleWorkers, &leaving}
+	for i, count := range counts {
+		*count = readAs(replies[i], redis.Int, &err)
+	}
+	replies = replies[len(counts):]
+	state := readAs(replies[0], redis.Strings, &err)
+	now, noTime := timeIn(replies[1])
+	err = cmp.Or(err, noTime)
+	last, ready, due := readFirst(replies[2], &err), readFirst(replies[3], &err), readFirst(replies[4], &err)
+	if err == nil && len(state) != 3 {
+		err = errReply
+	}
+	if err != nil {
+		return Counts{}, err
+	}
+	c.Returning = leaving > 0
+	c.Silent = len(last) > 0 && last[0].score < float64(now)
+	c.Tokens = max(numberIn(state[1]), 0)
+	if since, who, ok := strings.Cut(state[0], ":"); state[0] != "" {
+		c.Paused, c.PausedBy = true, state[0]
+		if ok {
+			c.PausedBy, c.PausedSince = who, max(numberIn(since), 0)
+		}
+	}
+	if c.Oldest, err = oldest(ctx, r, q, now, numberIn(state[2]), c.Listed > 0, ready, due); err != nil {
+		return Counts{}, err
+	}
+	if c.Failed, err = countFailed(ctx, r, q.Failed()); err != nil {
+		return Counts{}, err
+	}
+	c.Running, err = countHeld(ctx, r, q)
+	return c, err
+}
+
+// countFailed returns how many tasks wait in a failed queue.
+func countFailed(ctx context.Context, r Runner, f keys.Queue) (int, error) {
+	return sum(ctx, r, redisconn.Command("ZCARD", f.Aside()), redisconn.Command("ZCARD", f.Ready()),
+		redisconn.Command("ZCARD", f.Risky()), redisconn.Command("ZCARD", f.Schedule()))
+}
+
+// sum makes calls that count something, and returns how much that is together.
+func sum(ctx context.Context, r Runner, counts ...redisconn.Call) (n int, err error) {
+	for _, reply := range r.Do(ctx, counts...) {
+		n += readAs(reply, redis.Int, &err)
+	}
+	return n, err
+}
+
+// countHeld returns how many tasks workers hold.
+func countHeld(ctx context.Context, r Runner, q keys.Queue) (n int, _ error) {
+	for workers, err := range holders(ctx, r, q) {
+		held := func(worker string) redisconn.Call { return redisconn.Command("ZCARD", q.Working(worker)) }
+		for _, reply := range doEach(ctx, r, workers, held) {
+			n += readAs(reply, redis.Int, &err)
+		}
+		if err != nil {
+			return 0, err
+		}
+	}
+	return n, nil
+}
+
+// Len returns how many tasks wait.
+func Len(ctx context.Context, r Runner, q keys.Queue) (int, error) {
+	return sum(ctx, r, redisconn.Command("LLEN", q.Waiting()), redisconn.Command("ZCARD", q.Ready()),
+		redisconn.Command("ZCARD", q.Schedule()), redisconn.Command("ZCARD", q.Risky()), redisconn.Command("HLEN", q.Next()))
+}
+
+// oldest returns how long the first of the tasks that could start has waited; 0 if none does, or if it
+// isn't known. taken is how many raw tasks have left the list; ready and due are the first of those that
+// are ready and scheduled.
+func oldest(ctx context.Context, r Runner, q keys.Queue, now, taken int64, listed bool, ready, due []ranked) (time.Duration, error) {
+	name := ""
+	if len(ready) > 0 {
+		name = ready[0].name
+	}
+	// The front of the list was there by the time of the first note that counts more than have left.
+	replies := r.Do(ctx, redisconn.Command("ZRANGE", q.Ages(), "("+strconv.FormatInt(taken, 10), "+inf", "BYSCORE", "LIMIT", 0, 1),
+		redisconn.Command("HSTRLEN", q.Tasks(), name))
+	notes, err := redis.Strings(replies[0].Value, replies[0].Err)
+	size, bad := redis.Int(replies[1].Value, replies[1].Err)
+	if IsRefusal(err) { // another program's key
+		err = nil
+	}
+	if err = cmp.Or(err, bad); err != nil {
+		return 0, err
+	}
+	first := now
+	if listed && len(notes) > 0 {
+		if at := numberIn(notes[0]); at > 0 {
+			first = min(first, at)
+		}
+	}
+	if len(due) > 0 && due[0].score > 0 {
+		first = min(first, whole(due[0].score))
+	}
+	if size > 0 && size <= listBytes {
+		found, err := readNamed(ctx, r, q, []string{name}, func(name string) string { return name })
+		if err != nil {
+			return 0, err
+		}
+		if at := max(found[0].record.Enqueued, found[0].record.Due); at > 0 {
+			first = min(first, at)
+		}
+	}
+	return time.Duration(now-first) * time.Millisecond, nil
+}
+
+var (
+	pause = verb("pause")
+	drop  = verb("delete")
 )
 
 // Pause keeps every worker from starting tasks of a queue. who is any text but "", which Count returns.
@@ -27,8 +172,7 @@ const stalls = 100
 // Delete drops all waiting tasks. It may drop tasks that are added meanwhile. If they arrive so fast that
 // earlier ones may be left, it fails.
 func Delete(ctx context.Context, r Runner, q keys.Queue) error {
-	first, least, stalled := true, int64(math.MaxInt64), 0
-	for {
+	for least, stalled, first := int64(math.MaxInt64), 0, true; ; first = false {
 		in := drop.ask(ctx, r, q, flag(first))
 		left := in.int()
 		if in.err != nil || left == 0 { // tasks that wait now are new
@@ -40,7 +184,6 @@ func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 			return fmt.Errorf("tasks are added as fast as they are deleted, still waiting: %d; "+
 				"stop the producers and call Delete again", left)
 		}
-		first = false
 	}
 }
 
@@ -61,10 +204,8 @@ func Forget(ctx context.Context, r Runner, q keys.Queue, after time.Duration, no
 			}
 		}
 		shorten := func(nonce string) redisconn.Call { return redisconn.Command("PEXPIRE", q.Once(nonce), ms) }
-		for _, reply := range doEach(ctx, r, long, shorten) {
-			if reply.Err != nil {
-				return reply.Err
-			}
+		if err := failure(doEach(ctx, r, long, shorten)); err != nil {
+			return err
 		}
 	}
 	return nil

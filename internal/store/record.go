@@ -2,6 +2,10 @@ package store
 
 import (
 	"bytes"
+	"crypto/sha1"
+	"encoding/hex"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -120,3 +124,127 @@ func wordIn(text string) string {
 	}
 	return text
 }
+
+// The names of named tasks begin with one of these: a key, a digest (a unique task), or a digest and
+// a number (a raw task outside the list). In a failed queue, "#" and a number follow the first two.
+const (
+	keyMark    = "k:"
+	uniqueMark = "u:"
+	rawMark    = "r:"
+)
+
+// NameOf returns the name of the task with a key.
+func NameOf(key string) string { return keyMark + key }
+
+// KeyOf returns the key in the name of a task; "" if it has none.
+func KeyOf(name string) string {
+	key, ok := strings.CutPrefix(name, keyMark)
+	if !ok {
+		return ""
+	}
+	return key
+}
+
+// UniqueName returns the name of the unique task with a payload of at most MaxDigested bytes.
+func UniqueName(payload []byte) string { return uniqueMark + DigestOf(payload) }
+
+// DigestIn returns the digest of the payload in the name of a task that has one; the zero Digest for others.
+func DigestIn(name string) (d Digest) {
+	kind, rest, _ := strings.Cut(name, ":")
+	if kind == "r" {
+		rest, _, _ = strings.Cut(rest, ":")
+	}
+	if (kind != "u" && kind != "r") || len(rest) != 2*len(d) {
+		return Digest{}
+	}
+	if _, err := hex.Decode(d[:], []byte(rest)); err != nil {
+		return Digest{}
+	}
+	return d
+}
+
+// isDigest reports whether a text is a digest.
+func isDigest(text string) bool {
+	return len(text) == 2*sha1.Size && strings.Trim(text, "0123456789abcdef") == ""
+}
+
+// Metadata has the properties of a task that only its worker needs. In Redis it's text, before the
+// payload: for each property a letter, a length, a colon and that many bytes. The letters are
+// t (timeout), m (retries), and h with the name of a header, followed by v with its value. Readers
+// skip letters that they don't know.
+type Metadata struct {
+	Timeout    time.Duration     // in ms; 0: the queue's
+	MaxRetries int               // 0: the queue's; negative: none
+	Headers    map[string]string // nil: none
+}
+
+// The limits of metadata.
+const (
+	MaxHeaders     = 64
+	MaxHeaderBytes = 8 << 10 // names and values
+	maxMetadata    = MaxHeaderBytes + 1<<10
+)
+
+// Append appends the text of the metadata to b. Equal metadata has equal texts.
+func (m *Metadata) Append(b []byte) []byte {
+	if ms := m.Timeout.Milliseconds(); ms > 0 {
+		b = appendField(b, 't', strconv.FormatInt(ms, 10))
+	}
+	if m.MaxRetries != 0 {
+		b = appendField(b, 'm', strconv.Itoa(max(m.MaxRetries, 0)))
+	}
+	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
+		b = appendField(b, 'h', name)
+		b = appendField(b, 'v', m.Headers[name])
+	}
+	return b
+}
+
+func appendField(b []byte, letter byte, value string) []byte {
+	b = strconv.AppendInt(append(b, letter), int64(len(value)), 10)
+	return append(append(b, ':'), value...)
+}
+
+// parseMetadata reads the text of metadata. ok is false if it's damaged.
+func parseMetadata(text string) (m Metadata, ok bool) {
+	if len(text) > maxMetadata {
+		return m, false
+	}
+	header, named := "", false // the name of a header, before its value
+	for text != "" {
+		letter := text[0]
+		digits, rest, found := strings.Cut(text[1:], ":")
+		n, err := strconv.ParseUint(digits, 10, 16)
+		if !found || err != nil || int(n) > len(rest) || named != (letter == 'v') {
+			return Metadata{}, false
+		}
+		value := rest[:n]
+		text, named = rest[n:], letter == 'h'
+		switch letter {
+		case 't', 'm':
+			number, err := strconv.ParseUint(value, 10, 63)
+			if err != nil {
+				return Metadata{}, false
+			}
+			if letter == 't' {
+				m.Timeout = time.Duration(min(int64(number), longestTimeout)) * time.Millisecond
+			} else if m.MaxRetries = int(min(number, 1<<30)); m.MaxRetries == 0 {
+				m.MaxRetries = -1
+			}
+		case 'h':
+			header = value
+		case 'v':
+			if m.Headers == nil {
+				m.Headers = map[string]string{}
+			}
+			m.Headers[header] = value
+		}
+	}
+	if named || len(m.Headers) > MaxHeaders {
+		return Metadata{}, false
+	}
+	return m, true
+}
+
+// longestTimeout is about 290 years, in ms.
+const longestTimeout = int64(1<<63-1) / int64(time.Millisecond)

@@ -5,7 +5,6 @@ import (
 	"context"
 	"errors"
 	"iter"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -14,6 +13,8 @@ import (
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 )
+
+var recur = verb("recur")
 
 // A Schedule is what a peer asserts under a name. Without Times, the peer only says which schedule it
 // has; the answer says whether Redis wants the times.
@@ -63,8 +64,7 @@ func Recur(ctx context.Context, r Runner, q keys.Queue, period, judge int64, all
 		args = append(args, s.Name, s.Since, strings.Join(s.Prints, " "), bytes.TrimRight(times, " "), s.Record)
 	}
 	in := recur.ask(ctx, r, q, args...)
-	answers := in.list()
-	answers.each(func() {
+	in.lists(func(answers *decoder) {
 		one := answers.list()
 		a := Asserted{Since: one.int(), Word: Word(one.string())}
 		for word := range strings.FieldsSeq(one.string()) {
@@ -75,7 +75,6 @@ func Recur(ctx context.Context, r Runner, q keys.Queue, period, judge int64, all
 			answers.join(&decoder{err: errMismatch})
 		}
 	})
-	in.join(answers)
 	ended, now = in.strings(), in.int()
 	if in.err == nil && len(told) != len(all) {
 		in.err = errMismatch
@@ -119,22 +118,15 @@ type RecurringTask struct {
 // Recurring yields the schedules of a queue, in no particular order.
 func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringTask, error] {
 	names := members(ctx, r, "ZSCAN", q.Recurring())
-	return rows(each(names, func(some []string) (all []RecurringTask, err error) {
+	size := func(name string) redisconn.Call { return redisconn.Command("HSTRLEN", q.Recurrence(), name) }
+	return rows(each(sized(ctx, r, names, size), func(some []string) ([]RecurringTask, error) {
 		now, err := NowAt(ctx, r, q)
-		for few := range slices.Chunk(some, recurringPage) {
-			if err != nil {
-				break
-			}
-			var part []RecurringTask
-			part, err = recurringTasks(ctx, r, q, now, few)
-			all = append(all, part...)
+		if err != nil {
+			return nil, err
 		}
-		return all, err
+		return recurringTasks(ctx, r, q, now, some)
 	}))
 }
-
-// recurringPage is how many schedules are read at a time: each with two records of at most 64 KiB.
-const recurringPage = 8
 
 // RecurringUnder returns the schedule of a name, as of the Redis time now; nil if there is none.
 func RecurringUnder(ctx context.Context, r Runner, q keys.Queue, name string, now int64) (*RecurringTask, error) {

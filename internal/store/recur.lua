@@ -1,7 +1,7 @@
 -- recur: assert schedules, and end those that nobody asserts.
 --
--- ARGV[6] period  for how many ms they are asserted
--- ARGV[7] judge   Redis's time until which this call may end schedules
+-- ARGV[3] period  for how many ms they are asserted
+-- ARGV[4] judge   Redis's time until which this call may end schedules
 -- then the schedules. Each: name, since, prints, times, record.
 --         since: since when the caller has it, in ms, as answered before; 0: unknown; -1: it has just changed
 --         prints: "instant:digest" of the record and the next ten times after the instant, separated by spaces
@@ -16,17 +16,14 @@
 --   more     the same: its times are running out
 --   older    another one is in force
 -- ended has the names of the schedules that were ended.
-local period, judge = tonumber(ARGV[6]), tonumber(ARGV[7])
-local FIRST = 8
+local period, judge = tonumber(ARGV[3]), tonumber(ARGV[4])
+local FIRST = 5
 local KEPT = 5 -- prints: that of the schedule in force, and the last ones that were replaced
 local LONGEST = 60000 -- ms; callers assert for less
 local BACK = 3600000 -- ms by which a clock may be set back without an occurrence that starts again
 
-local broken = read_state()
-if broken then
-  return broken
-end
-check_waiting()
+read_state()
+check_types(q, unpack(NAMED))
 
 -- Reports whether the call may handle one more schedule: it reads or drops at most 1 MiB, and more only of one.
 local bytes = 0
@@ -86,7 +83,7 @@ local function drop_occurrence(name, passed, due, how, result)
   if result == 0 then
     store_result(name, record.result, how, '', '')
   end
-  withdraw(name)
+  withdraw(q, name)
   return false
 end
 
@@ -114,8 +111,9 @@ local function store(name, known, mine, since, prints, times, record, passed)
     'prints:' .. name, math.floor((now + last) / 2) .. ' ' .. table.concat(list, ' '), 'passed:' .. name, passed)
 end
 
--- Asserts one schedule, and returns its answer. asserted is the time until which the one in force was asserted.
-local function assert_one(asserted, name, since, prints, times, record)
+-- Asserts one schedule, and returns its answer.
+local function assert_one(name, since, prints, times, record)
+  local asserted = tonumber(redis.call('ZSCORE', q.recurring, name)) or 0
   local more, known = read_prints(name)
   local passed = passed_of(name)
   passed = passed > 0 and passed or now
@@ -176,19 +174,13 @@ local function assert_one(asserted, name, since, prints, times, record)
   return { since, 'held', '' }
 end
 
-local names = {}
-for i = FIRST, #ARGV, 5 do
-  names[#names + 1] = ARGV[i]
-end
-local asserted = #names > 0 and redis.call('ZMSCORE', q.recurring, unpack(names))
 if (ARGV[FIRST + 3] or '') == '' then
   first_write() -- without times, it works on a full Redis
 end
 
 local answers, over = {}, {}
 for i = FIRST, #ARGV, 5 do
-  answers[#answers + 1] = assert_one(tonumber(asserted[#answers + 1]) or 0, ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2],
-    ARGV[i + 3], ARGV[i + 4])
+  answers[#answers + 1] = assert_one(ARGV[i], tonumber(ARGV[i + 1]), ARGV[i + 2], ARGV[i + 3], ARGV[i + 4])
 end
 if now <= judge then
   for _, name in ipairs(redis.call('ZRANGEBYSCORE', q.recurring, '-inf', '(' .. now, 'LIMIT', 0, 50)) do

@@ -113,7 +113,7 @@ func TestAgree(t *testing.T) {
 				redistest.Do(t, b.conn, "SET", b.space.Protocol(), there)
 			}
 			for range 2 {
-				got, err := redis.String(b.line.One(t.Context(), agree.fleetCall(b.space, []string{b.space.Protocol()}, 3, 1)))
+				got, err := redis.String(b.line.One(t.Context(), agree.fleetCall(b.space, b.space.Protocol(), 3, 1)))
 				b.is.NoErr(err)
 				b.is.Equal(got, want)
 				b.is.Equal(redistest.Sure(redis.String(b.conn.Do("GET", b.space.Protocol())))(t), want)
@@ -214,21 +214,6 @@ func TestPrune(t *testing.T) {
 			b.is.True(!b.listed(s.Workers(), "w1") && b.listed(s.Workers(), "w2"))
 		})
 	}
-}
-
-// unlist sees the keys that it's given, and answers whether the name was on the list.
-func TestUnlistAnswers(t *testing.T) {
-	b := newBench(t)
-	ask := func() int64 {
-		t.Helper()
-		return redistest.Sure(redis.Int64(b.line.One(t.Context(), unlist.fleetCall(b.space, []string{b.space.Registry(), b.q.Waiting(), b.q.Workers()}, "q"))))(t)
-	}
-	b.is.Equal(ask(), int64(0))
-	b.is.NoErr(List(t.Context(), b.line, b.space, "q"))
-	b.is.Equal(ask(), int64(1))
-	b.is.NoErr(List(t.Context(), b.line, b.space, "q"))
-	b.do("ZADD workers 1 w1")
-	b.is.Equal(ask(), int64(0))
 }
 
 // The key that never exists is in the slot of the key beside it.

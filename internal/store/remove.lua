@@ -1,17 +1,14 @@
 -- remove: delete what waits under a name, also behind the task that runs. A cancel stops that one, too.
 --
--- ARGV[6] name  of the task
--- ARGV[7] how   removed, or canceled
+-- ARGV[3] name  of the task
+-- ARGV[4] how   removed, or canceled
 -- Uses lib_queue, lib_record, lib_merge, lib_recur, lib_wait.
 --
 -- Returns {removed, attempt}: 1 if a task waited; and the attempt that must stop, also if it had to before, or "".
-local name, how = ARGV[6], ARGV[7]
+local name, how = ARGV[3], ARGV[4]
 
-local broken = read_state()
-if broken then
-  return broken
-end
-check_waiting()
+read_state()
+check_types(q, unpack(NAMED))
 local attempt = read_run(redis.call('HGET', q.runs, name)).attempt
 local worker = string.match(attempt, '^(.*)%.%d+%.%d+%.%d+n$')
 local token = worker and how == 'canceled' and tonumber(redis.call('ZSCORE', q.working .. worker, attempt))
@@ -32,7 +29,7 @@ if behind then
 elseif removed then
   note_passed(name, record.occurrence, 'canceled')
   store_result(name, record.result, how, '', '')
-  withdraw(name)
+  withdraw(q, name)
   if redis.call('ZSCORE', q.recurring, name) then
     plan_occurrence(name)
   end

@@ -1,37 +1,29 @@
 -- repair: mend one flaw, if it's still there. What must be returned then belongs to a worker that leaves: the caller
 -- calls evict.
 --
--- ARGV[6] flaw    as internal/invariants names it
--- ARGV[7] name    of the attempt, task, worker or schedule
--- ARGV[8] detail  the deadline, or the times of the schedule, as they were seen; or what a number is raised to
--- Uses lib_queue, lib_lease, lib_record, lib_about.
+-- ARGV[3] flaw    as internal/invariants names it
+-- ARGV[4] name    of the attempt, task, worker or schedule
+-- ARGV[5] detail  the deadline, or the times of the schedule, as they were seen; or what a number is raised to
+-- Uses lib_queue, lib_lease, lib_record, lib_about, lib_fence.
 --
 -- Returns 1 if it's mended. Fails with WRONGTYPE if a key of the queue has the wrong type.
-local flaw, name, detail = ARGV[6], ARGV[7], ARGV[8]
+local flaw, name, detail = ARGV[3], ARGV[4], ARGV[5]
 local WORKER = 'repair' -- holds what nobody held
-local broken = read_state()
-if broken then
-  return broken
-end
-check_types('queues', 'tasks', 'ready', 'schedule', 'next', 'runs', 'copies', 'crashes', 'workers', 'suspects', 'leaving',
-  'idle', 'rounds', 'recurring', 'recurrence')
+read_state()
+check_types(q, 'queues', 'workers', 'suspects', 'leaving', 'idle', 'rounds', unpack(NAMED))
 local mends = {}
 
--- As lib_return fences, so that evict returns the worker's tasks.
+-- The worker's tasks are returned by evict.
 local function leaves(worker, evicted)
-  redis.call('ZADD', q.leaving, evicted, worker)
-  for _, kind in ipairs({ 'workers', 'suspects', 'idle' }) do
-    redis.call('ZREM', q[kind], worker)
-  end
-  redis.call('HDEL', q.rounds, worker)
-  redis.call('HSET', q.state, 'fence', redis.call('HINCRBY', q.state, 'token', 1), 'look', now) -- in case the caller dies
-  redis.call('HDEL', q.state, 'claimed')
+  fence({ worker }, evicted)
+  redis.call('HSET', q.state, 'look', now) -- in case the caller dies
   return true
 end
 
 -- Nobody knows the token of an attempt that nobody holds. No cancel covers the new one: the task may run once too often.
 local function give_back(id)
-  redis.call('ZADD', q.working .. WORKER, redis.call('HINCRBY', q.state, 'token', 1), id)
+  state.token = state.token + 1
+  redis.call('ZADD', q.working .. WORKER, state.token, id)
   return leaves(WORKER, 0)
 end
 
@@ -66,13 +58,11 @@ function mends.dead(worker)
   return redis.call('ZSCORE', q.workers, worker) == detail and leaves(worker, 1)
 end
 
+-- A number that is lower than one in use.
 function mends.token()
-  return redis.call('HSET', q.state, 'token', math.max(state.token, tonumber(detail)))
+  return redis.call('HSET', q.state, flaw, math.max(state[flaw], tonumber(detail)))
 end
-
-function mends.place()
-  return redis.call('HSET', q.state, 'place', math.max(state.place, tonumber(detail)))
-end
+mends.place = mends.token
 
 -- A schedule whose times were written by a clock that was ahead. A peer that has it makes it again.
 function mends.ahead(schedule)

@@ -1,37 +1,17 @@
 -- requeue: move failed tasks back, with their counts at zero: raw ones to the back of the list, others to the end of
 -- those that are ready. An expiry time that has passed is dropped. A call ends early once it has moved 1 MiB.
 --
--- ARGV[6] failed  start of the failed queue's key names, "worqr:failed"
--- ARGV[7] tail    end of these names, "{q}"
 -- then the names in the failed queue, one to 1,000.
--- Uses lib_queue, lib_record.
+-- Uses lib_queue, lib_record, lib_wait.
 --
 -- Returns for each name that it has looked at: requeued; taken: another task waits or runs under the name to go back
 -- to; running: a handler of the failed queue has it; or gone.
-local FIRST = 8
+local FIRST = 3
 
-local function failed(kind)
-  return ARGV[6] .. ':' .. kind .. ':' .. ARGV[7]
-end
-
-local broken = read_state()
-if broken then
-  return broken
-end
-check_types('queues', 'tasks', 'ready')
-for _, kind in ipairs({ 'tasks', 'runs', 'ready', 'schedule', 'risky', 'aside', 'copies', 'crashes' }) do
-  redis.call(SIZE[kind] or 'ZCARD', failed(kind))
-end
-
--- Deletes a failed task.
-local function delete_failed(name)
-  for _, kind in ipairs({ 'ready', 'schedule', 'risky', 'aside', 'copies' }) do
-    redis.call('ZREM', failed(kind), name)
-  end
-  redis.call('HDEL', failed('tasks'), name)
-  redis.call('HDEL', failed('runs'), name)
-  redis.call('HDEL', failed('crashes'), is_raw(name) and digest_in(name) or '')
-end
+local failed = keys_of(ARGV[1] .. ':failed')
+read_state()
+check_types(q, 'queues', 'tasks', 'ready')
+check_types(failed, unpack(NAMED))
 
 -- Returns the name to go back to, "" for a raw task, and the metadata without the failure: that begins with
 -- "kind:when:worker:attempt:retries:crashes:", and the lengths of this name and of the error.
@@ -60,7 +40,7 @@ local function move(name, text)
     make_ready(back, next_place())
     redis.pcall('DEL', q.result .. back)
   end
-  delete_failed(name)
+  withdraw(failed, name)
   return 'requeued'
 end
 
@@ -68,8 +48,8 @@ first_write()
 local answers, bytes = {}, 0
 for i = FIRST, #ARGV do
   local name = ARGV[i]
-  local run = read_run(redis.call('HGET', failed('runs'), name))
-  local size = run.attempt == '' and redis.call('HSTRLEN', failed('tasks'), name) or 0
+  local run = read_run(redis.call('HGET', failed.runs, name))
+  local size = run.attempt == '' and redis.call('HSTRLEN', failed.tasks, name) or 0
   if bytes > 0 and bytes + size > MIB then
     break
   end
@@ -79,7 +59,7 @@ for i = FIRST, #ARGV do
   elseif size == 0 then
     answers[#answers + 1] = 'gone'
   else
-    answers[#answers + 1] = move(name, redis.call('HGET', failed('tasks'), name))
+    answers[#answers + 1] = move(name, redis.call('HGET', failed.tasks, name))
   end
 end
 

@@ -10,6 +10,8 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
+var result = verb("result")
+
 // The ways in which a task ends, as in its Ended.
 const (
 	EndFinished = "finished"

@@ -6,7 +6,7 @@
 --
 -- Returns for each name the result, or ""; and for how many ms the results of the waiting and of the running task are
 -- kept: 0 if not at all, -1 if there is no such task.
-local FIRST = 6
+local FIRST = 3
 
 local answers, bytes = {}, 0
 for i = FIRST, #ARGV do

@@ -15,6 +15,11 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
+var (
+	start  = verb("start")
+	finish = verb("finish")
+)
+
 // What a call of finish ends weighs at most RoundWeight, and has payloads and results of at most RoundBytes,
 // or is one task: Redis does nothing else meanwhile. start.lua limits what it starts in the same way.
 const (
@@ -121,12 +126,11 @@ type Finish struct {
 // Call returns the call of a Finish. It moves the plain ends to the front.
 func (f *Finish) Call(s *Shared) redisconn.Call {
 	slices.SortStableFunc(f.Ends, func(a, b *End) int { return flag(b.Plain()) - flag(a.Plain()) })
-	plain := f.plain()
-	failed, tail := "", ""
-	if !s.q.IsFailed() {
-		failed, tail = s.q.Failed().Ends()
+	plain := slices.IndexFunc(f.Ends, func(e *End) bool { return !e.Plain() })
+	if plain < 0 {
+		plain = len(f.Ends)
 	}
-	all := finish.line(s, 2*plain+6*(len(f.Ends)-plain), f.Worker, f.MaxFailed, failed, tail, plain)
+	all := finish.line(s, 2*plain+6*(len(f.Ends)-plain), f.Worker, f.MaxFailed, plain)
 	for _, e := range f.Ends[:plain] {
 		all = append(all, e.Attempt, e.Token)
 	}
@@ -134,13 +138,6 @@ func (f *Finish) Call(s *Shared) redisconn.Call {
 		all = append(all, e.Attempt, e.Token, e.identity(), string(e.Verb), max(e.Delay, 0).Milliseconds(), e.text())
 	}
 	return finish.callOf(s, all)
-}
-
-func (f *Finish) plain() (n int) {
-	for n < len(f.Ends) && f.Ends[n].Plain() {
-		n++
-	}
-	return n
 }
 
 // Settled says what happened to an end.
@@ -159,8 +156,7 @@ const (
 func (f *Finish) Read(r redisconn.Reply) (settled []Settled, dropped int, err error) {
 	in := read(r.Value, r.Err)
 	settled = slices.Repeat([]Settled{OK}, len(f.Ends))
-	odd := in.list()
-	odd.each(func() {
+	in.lists(func(odd *decoder) {
 		i, what := odd.int()-1, Settled(odd.string())
 		if odd.err == nil && (i < 0 || i >= int64(len(settled))) {
 			odd.err = errMismatch
@@ -169,7 +165,6 @@ func (f *Finish) Read(r redisconn.Reply) (settled []Settled, dropped int, err er
 			settled[i] = what
 		}
 	})
-	in.join(odd)
 	return settled, int(in.int()), in.err
 }
 
@@ -311,9 +306,6 @@ func (r *Round) Calls(s *Shared) (calls []redisconn.Call) {
 	return calls
 }
 
-// Replies are the replies to the calls of a round, not yet read.
-type Replies []redisconn.Reply
-
 // A Result is what came of a round.
 type Result struct {
 	Settled []Settled // what happened to each end of the Finish, in their order after Calls
@@ -324,7 +316,7 @@ type Result struct {
 }
 
 // Read reads the replies to a round. An error matches ErrUnknown if Redis may have carried out the call.
-func (r *Round) Read(of keys.Queue, replies Replies) (res Result) {
+func (r *Round) Read(of keys.Queue, replies []redisconn.Reply) (res Result) {
 	if r.Finish != nil {
 		res.Settled, res.Dropped, res.FinishErr = r.Finish.Read(replies[0])
 		res.FinishErr = unread(replies[0], res.FinishErr)

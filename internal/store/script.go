@@ -27,13 +27,12 @@ var (
 	ErrEvicted   = errors.New("the worker isn't a member of the queue")
 	ErrDuplicate = errors.New("an equal unique task is waiting or running")
 	ErrTooLarge  = errors.New("the call is too large")
-	ErrTooMany   = errors.New("too many workers may run a copy")
 	ErrLost      = errors.New("the cancel is gone from Redis")
 )
 
 // refusals maps the first word of a refusal to its error.
 var refusals = map[string]error{
-	"EVICTED": ErrEvicted, "DUPLICATE": ErrDuplicate, "TOOLARGE": ErrTooLarge, "TOOMANY": ErrTooMany, "LOST": ErrLost,
+	"EVICTED": ErrEvicted, "DUPLICATE": ErrDuplicate, "TOOLARGE": ErrTooLarge, "LOST": ErrLost,
 }
 
 // Refusal converts the error reply of a script that refused to the error of that refusal.
@@ -55,20 +54,10 @@ type Runner interface {
 // A Verb is one script. Its header says what it does, how it is called, and what it returns.
 type Verb struct {
 	Name string // of its file, without .lua
-	By   Role   // the role whose rule in docs/security.md it needs
 
 	script *redisconn.Script
 	apart  *redisconn.Script // in a cluster
 }
-
-// A Role is one of the roles in docs/security.md.
-type Role string
-
-// The roles: a producer adds payloads to the list; a worker may do everything else, too.
-const (
-	asProducer Role = "producer"
-	asWorker   Role = "worker"
-)
 
 var table []*Verb
 
@@ -76,8 +65,8 @@ var table []*Verb
 func Verbs() []*Verb { return table }
 
 // verb adds a script to the table.
-func verb(name string, by Role) *Verb {
-	v := &Verb{Name: name, By: by}
+func verb(name string) *Verb {
+	v := &Verb{Name: name}
 	v.script = redisconn.NewScript(v.Source)
 	v.apart = redisconn.NewScript(func() string { return apart(v.Source()) })
 	table = append(table, v)
@@ -113,24 +102,13 @@ var byDigest = sync.OnceValue(func() map[string]string {
 // except enqueue and those of the fleet. Who makes many calls on a queue keeps it.
 type Shared struct {
 	q   keys.Queue
-	all []any
+	all [4]any // two keys and two arguments
 }
-
-// SharedKeys are the kinds of keys that lib_keys.lua names, in its order.
-var SharedKeys = strings.Fields("queues tasks ready schedule risky aside next runs copies workers suspects leaving " +
-	"idle rounds state crashes recurring recurrence ages none")
 
 // SharedOf returns the shared keys and arguments of a queue.
 func SharedOf(q keys.Queue) *Shared {
-	result := q.Result("")
-	if q.IsFailed() {
-		result = "" // the results were stored when the tasks failed
-	}
-	return &Shared{q, []any{
-		q.Waiting(), q.Tasks(), q.Ready(), q.Schedule(), q.Risky(), q.Aside(), q.Next(), q.Runs(), q.Copies(), q.Workers(),
-		q.Suspects(), q.Leaving(), q.Idle(), q.Rounds(), q.State(), q.Crashes(), q.Recurring(), q.Recurrence(), q.Ages(), keys.None(q),
-		q.Process(""), q.Working(""), q.CanceledBy(""), result, q.Channel(""),
-	}}
+	prefix, tail := q.Ends()
+	return &Shared{q, [4]any{q.State(), keys.None(q), prefix, tail}}
 }
 
 // Queue returns the names of the queue's keys.
@@ -138,8 +116,8 @@ func (s *Shared) Queue() keys.Queue { return s.q }
 
 // line begins the arguments of a call, with room for more. The call is made of the result with callOf.
 func (v *Verb) line(s *Shared, room int, args ...any) []any {
-	all := v.text(s.q).Begin(len(SharedKeys), len(s.all)-len(SharedKeys)+len(args)+room)
-	return append(append(all, s.all...), args...)
+	all := v.text(s.q).Begin(2, 2+len(args)+room)
+	return append(append(all, s.all[:]...), args...)
 }
 
 func (v *Verb) callOf(s *Shared, line []any) redisconn.Call { return v.text(s.q).CallOf(line) }

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"context"
 	"regexp"
 	"strconv"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
@@ -106,3 +108,113 @@ func DeniedCommand(err error) (command string, denied bool) {
 }
 
 var deniedCommand = regexp.MustCompile(`the '([a-z]+)[a-z|]*' command`)
+
+// A Backoff is the time between tries.
+type Backoff = redisconn.Backoff
+
+// IsRepeatable reports whether Redis hasn't carried out a round that it will carry out soon: replicas are missing, the slot
+// is moving, or the scripts were flushed.
+func IsRepeatable(err error) bool { return redisconn.Repeatable(err) }
+
+// IsAnswer reports whether an error is a reply of Redis.
+func IsAnswer(err error) bool { return redisconn.Answered(err) }
+
+// A Notice is a kind of message to a worker.
+type Notice string
+
+// The notices.
+const (
+	Woken      Notice = "wake"   // a script has woken the worker; AskHeartbeat is the message that asks for a heartbeat
+	Work       Notice = "work"   // a producer that only pushes and publishes has added tasks
+	IsCanceled Notice = "cancel" // a payload was canceled; the message is the payload
+)
+
+// AskHeartbeat is the message of a Woken whose worker is to send a heartbeat, since attempts must stop.
+const AskHeartbeat = "0"
+
+// Aliases for packages that name keys.
+type (
+	Space = keys.Space // the keys of a fleet
+	Keys  = keys.Queue // the keys of a queue
+	Key   = keys.Key   // one key, parsed
+)
+
+// DefaultPrefix is the prefix of a fleet that hasn't chosen one.
+const DefaultPrefix = keys.DefaultPrefix
+
+// SpaceOf returns the keys with a prefix.
+func SpaceOf(prefix string) Space { return keys.NewSpace(prefix) }
+
+// MaxName is the longest allowed name of a queue, or prefix, in bytes.
+const MaxName = keys.MaxName
+
+// CheckName returns why name can't be the name of a queue, or nil.
+func CheckName(name string) error { return keys.CheckName(name) }
+
+// CheckPrefix returns why prefix can't be a prefix, or nil.
+func CheckPrefix(prefix string) error { return keys.CheckPrefix(prefix) }
+
+// Somewhere is the home of a queue if there is only one server, or if it isn't known.
+const Somewhere = ""
+
+// An Absence records unusable cluster nodes for callers that go through many keys: they skip the
+// other keys of such a node, since each call would wait for its timeout.
+type Absence struct {
+	of   Runner
+	away map[string]bool // nodes
+	err  error           // the first one
+}
+
+// owning returns the node that owns a key.
+type owning interface{ Owner(key string) string }
+
+// home returns the node that has a key; "" if it isn't known.
+func (a *Absence) home(key string) string {
+	if o, ok := a.of.(owning); ok {
+		return o.Owner(key)
+	}
+	return Somewhere
+}
+
+// has reports whether the node that has a key is away.
+func (a *Absence) has(key string) bool { return len(a.away) > 0 && a.away[a.home(key)] }
+
+// note records why a node is away, unless err is nil.
+func (a *Absence) note(home string, err error) {
+	if err == nil {
+		return
+	}
+	if a.away == nil {
+		a.away = map[string]bool{}
+	}
+	a.away[home], a.err = true, cmp.Or(a.err, err)
+}
+
+// groups returns names grouped by the nodes that have their keys.
+func (a *Absence) groups(names []string, key func(name string) string) map[string][]string {
+	by := map[string][]string{}
+	for _, name := range names {
+		home := a.home(key(name))
+		by[home] = append(by[home], name)
+	}
+	return by
+}
+
+// NewAbsence returns an empty Absence.
+func NewAbsence(r Runner) *Absence { return &Absence{of: r} }
+
+// Has reports whether the node that has a queue is away.
+func (a *Absence) Has(q Keys) bool { return a.has(q.Waiting()) }
+
+// Note records that the node of a queue is down, if err says so. It reports whether err does: then
+// skip the queues of that node. Queues on other nodes aren't affected.
+func (a *Absence) Note(q Keys, err error) bool {
+	home := a.home(q.Waiting())
+	if home == Somewhere || !IsAway(err) {
+		return false
+	}
+	if !IsMoving(err) { // a moving slot affects that queue alone
+		a.note(home, err)
+	}
+	return true
+}

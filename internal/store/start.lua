@@ -1,33 +1,30 @@
 -- start: take tasks.
 --
--- ARGV[6]  worker       id
--- ARGV[7]  round        rises by one
--- ARGV[8]  stamp        ms in the ids of this round, chosen by the worker
--- ARGV[9]  lease        ms until it expires; 0: never
--- ARGV[10] wanted       how many tasks at most
--- ARGV[11] ahead        how many of them, the last ones, are prefetched
--- ARGV[12] idle         1: the worker waits to be woken if too few start
--- ARGV[13] solo         1: it may start one risky task
--- ARGV[14] max crashes  a task that has crashed once less is risky; 0: never
+-- ARGV[3]  worker       id
+-- ARGV[4]  round        rises by one
+-- ARGV[5]  stamp        ms in the ids of this round, chosen by the worker
+-- ARGV[6]  lease        ms until it expires; 0: never
+-- ARGV[7]  wanted       how many tasks at most
+-- ARGV[8]  ahead        how many of them, the last ones, are prefetched
+-- ARGV[9]  idle         1: the worker waits to be woken if too few start
+-- ARGV[10] solo         1: it may start one risky task
+-- ARGV[11] max crashes  a task that has crashed once less is risky; 0: never
 -- Uses lib_keys, lib_wake, lib_lease.
 --
 -- Returns {first, started, last, before, more, due, now}, as docs/protocol.md says.
 -- Fails with EVICTED if the worker isn't a member.
-local worker, round, lease = ARGV[6], tonumber(ARGV[7]), tonumber(ARGV[9])
-local wanted, ahead, solo, limit = tonumber(ARGV[10]), tonumber(ARGV[11]), ARGV[13] == '1', tonumber(ARGV[14])
-local AT_ONCE, PARKED, DUE, LATER = 512, 500, 500, 1000
-local working, prefix = q.working .. worker, worker .. '.' .. ARGV[7] .. '.'
-local stamped, format = prefix .. ARGV[8] .. '.', string.format -- Redis and Lua format numbers slowly
+local worker, round, lease = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
+local wanted, ahead, solo, limit = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[10] == '1', tonumber(ARGV[11])
+local AT_ONCE, PARKED, DUE = 512, 500, 500
+local working, prefix = q.working .. worker, worker .. '.' .. ARGV[4] .. '.'
+local stamped, format = prefix .. ARGV[5] .. '.', string.format -- Redis and Lua format numbers slowly
 
 -- A member is who has a round.
 local before = tonumber(redis.call('HGET', q.rounds, worker))
 if not before then
   return redis.error_reply('EVICTED the worker is not a member of the queue')
 end
-local broken = read_state('token', 'place', 'taken', 'claimed')
-if broken then
-  return broken
-end
+read_state('token', 'place', 'taken', 'claimed')
 
 local token, taken = state.token, state.taken
 local started, scores, bytes = {}, {}, 0
@@ -52,12 +49,13 @@ local function start_list()
   token, taken = token + n, taken + n
 end
 
--- One command says for most queues that there's nothing but the list. The rest is for the others, and for repeats.
-local more_than_list = redis.call('EXISTS', q.ready, q.schedule, q.risky, q.leaving, q.crashes) > 0
+-- One command says for most queues that there's nothing but the list, and nobody is a suspect. The rest is for the others,
+-- and for repeats.
+local more_than_list = redis.call('EXISTS', q.ready, q.schedule, q.risky, q.leaving, q.crashes, q.suspects) > 0
 local returning, start_all, repeated = false, nil, nil
 if more_than_list or round <= before then
 -- Uses lib_queue, lib_record, lib_recur.
-  check_types('tasks', 'ready', 'schedule', 'risky', 'runs', 'copies', 'crashes', 'recurring', 'recurrence')
+  check_types(q, 'tasks', 'ready', 'schedule', 'risky', 'runs', 'copies', 'crashes', 'recurring', 'recurrence')
   returning = redis.call('EXISTS', q.leaving) == 1
   local counting = size.crashes > 0
 
@@ -192,10 +190,7 @@ if more_than_list or round <= before then
     end
     local id = stamped .. #started + 1 .. 'n'
     run.attempt = id
-    if type(redis.pcall('LPUSH', q.process .. id, name)) ~= 'number' then
-      redis.call('ZADD', q.schedule, now + LATER, name) -- another program's key
-      return
-    end
+    redis.call('LPUSH', q.process .. id, name)
     write_run(name, run)
     if occurrence > 0 then
       note_passed(name, occurrence)
@@ -288,18 +283,21 @@ if more_than_list or round <= before then
 end
 
 redis.call('ZREM', working, '') -- as first_write, and fails if its type is wrong
-redis.call('ZREM', q.suspects, worker)
+if more_than_list then
+  redis.call('ZREM', q.suspects, worker)
+end
 redis.call('ZADD', q.workers, format('%d', deadline_after(lease)), worker)
 if round <= before then
   return { repeated(), started, token, before, 0, -1, now }
 end
-redis.pcall('ZREM', q.idle, worker)
-redis.call('HSET', q.rounds, worker, ARGV[7])
+redis.call('HSET', q.rounds, worker, ARGV[4])
+idlers = count('ZCARD', q.idle)
+if idlers > 0 then
+  idlers = idlers - redis.call('ZREM', q.idle, worker)
+end
 
 local starts = not state.paused and not returning
 if starts then
-  idlers = redis.pcall('ZCARD', q.idle)
-  idlers = type(idlers) == 'number' and idlers or 0
   if ahead > 0 and idlers > 0 then
     most = math.min(most, wanted - ahead)
   end
@@ -309,10 +307,8 @@ if starts then
     start_list()
   end
 end
-if taken > state.taken then
+if token > state.token or taken > state.taken then
   redis.call('HSET', q.state, 'token', format('%d', token), 'taken', format('%d', taken))
-elseif token > state.token then
-  redis.call('HSET', q.state, 'token', format('%d', token))
 end
 -- Redis stores a small sorted set as a list, which it scans for each look-up. A long member makes it a skip list until the
 -- set is empty.
@@ -332,10 +328,9 @@ if state.paused then
 elseif returning then
   more = -2
 else
-  local n = listed and redis.pcall('LLEN', q.queues)
-  more = (type(n) == 'number' and n or 0) + (more_than_list and redis.call('ZCARD', q.ready) or 0)
+  more = (listed and count('LLEN', q.queues) or 0) + (more_than_list and redis.call('ZCARD', q.ready) or 0)
 end
-local idle = ARGV[12] == '1' and #started < wanted - ahead and more <= 0
+local idle = ARGV[9] == '1' and #started < wanted - ahead and more <= 0
 if idle then
   redis.pcall('ZADD', q.idle, format('%d', now), worker)
 end

@@ -1,15 +1,15 @@
 -- stop: mark the attempts of a worker that a cancel of their payload covers, page by page: they must stop.
 --
--- ARGV[6] payload  of the tasks
--- ARGV[7] token    of the cancel: later attempts aren't covered
--- ARGV[8] worker   id
--- ARGV[9] after    "" on the first call; then the token up to which the last one came
+-- ARGV[3] payload  of the tasks
+-- ARGV[4] token    of the cancel: later attempts aren't covered
+-- ARGV[5] worker   id
+-- ARGV[6] after    "" on the first call; then the token up to which the last one came
 -- Uses lib_queue, lib_record.
 --
 -- Returns {after, attempts}: up to which token this call came, that of the cancel after the last page; and the attempts
 -- found up to there, also those that were marked before.
 -- Fails with LOST if Redis has lost the cancel: the payload must be canceled again.
-local payload, token, worker, after = ARGV[6], tonumber(ARGV[7]), ARGV[8], tonumber(ARGV[9]) or 0
+local payload, token, worker, after = ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]) or 0
 local PAGE = 1000
 local digest = redis.sha1hex(payload)
 local working = q.working .. worker
