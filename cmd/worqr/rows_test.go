@@ -21,7 +21,6 @@ func TestJSON(t *testing.T) {
 	type inner struct {
 		WorkerID string
 		Lease    time.Duration
-		hidden   string //nolint:unused // it isn't printed
 	}
 	at := time.Date(2030, 1, 2, 3, 4, 5, 0, time.FixedZone("CET", 3600))
 	for want, v := range map[string]any{
