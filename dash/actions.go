@@ -24,7 +24,7 @@ const uncounted = -1
 
 var actionFuncs = map[Verb]actionFunc{
 	Check: func(_ context.Context, d *dashboard, _ url.Values) (int, error) {
-		d.check.request()
+		d.check.start(0)
 		return uncounted, nil
 	},
 	Enqueue: onQueue(enqueue),
@@ -38,9 +38,13 @@ var actionFuncs = map[Verb]actionFunc{
 
 	RequeueMatching: matching,
 	DiscardMatching: confirmed(matching),
-	RunNow:          onQueue(runNow),
-	Return:          returnTask,
-	FailWorker:      failWorker,
+	Stop: func(_ context.Context, d *dashboard, form url.Values) (int, error) {
+		d.jobs.stop(form.Get("name"))
+		return uncounted, nil
+	},
+	RunNow:     onQueue(runNow),
+	Return:     returnTask,
+	FailWorker: failWorker,
 	Sweep: func(ctx context.Context, d *dashboard, _ url.Values) (int, error) {
 		failed, err := d.peer.Sweep(ctx)
 		return len(failed), err
@@ -86,8 +90,7 @@ var notes = map[Verb]string{
 	Drain: "The queue is paused. It’s drained once nothing runs anymore.", RunNow: "An extra run starts now, or once the current one ends. The schedule doesn't change.",
 	Return: "The worker is evicted, and %s returned to the front.",
 	Cancel: "Canceled: %s removed from the queue. Running copies are being stopped.", Delete: "All waiting tasks of the queue are deleted.",
-	Requeue: "%s put back into the queue. One stays if another task with its key waits or runs.", Discard: "%s deleted.",
-	RequeueMatching: "%s put back into the queue. One stays if another task with its key waits or runs.", DiscardMatching: "%s deleted.",
+	Requeue: "%s put back into the queue. One stays if another task with its key waits or runs.", Discard: "%s deleted.", Stop: "Stopping.",
 	FailWorker: "The worker is evicted, and %s returned to the front.", Sweep: "Swept: %s evicted.",
 }
 
@@ -109,7 +112,7 @@ func done(query url.Values) string {
 	return fmt.Sprintf(format, words.Counted(number, what))
 }
 
-// actTimeout limits an action.
+// actTimeout limits an action that isn't a job.
 const actTimeout = 20 * time.Second
 
 // act does the action of a form, and logs it.
@@ -132,9 +135,8 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, end := context.WithTimeout(r.Context(), actTimeout)
 	defer end()
-	user := d.user(r) // first: if it panics, nothing is done
 	n, err := do(ctx, d, form)
-	d.record(r, user, a, form, n, err)
+	d.record(r, a, form, n, err)
 	var wrong mistake
 	switch {
 	case errors.As(err, &wrong):
@@ -148,11 +150,13 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if a.Verb != Check { // it changes nothing
+		d.recur.forget()
+		d.finds.forget()
 		d.hub.refresh(ctx)
 		d.check.follow(d.hub.current(ctx), true)
 	}
 	to := back(form.Get("back"))
-	q := without(to.Query(), "did", "n")
+	q := without(to.Query(), "did", "n", "search")
 	q.Set("did", string(a.Verb))
 	if n >= 0 {
 		q.Set("n", strconv.Itoa(n))
@@ -182,8 +186,8 @@ func back(to string) *url.URL {
 const longestLogged = 255
 
 // record logs an action. It shows the start of the digests of payloads and keys, as in a peer's log.
-func (d *dashboard) record(r *http.Request, user string, a Action, form url.Values, n int, err error) {
-	attrs := []any{slog.String("action", string(a.Verb)), slog.String("user", line(user, longestLogged)), slog.String("from", r.RemoteAddr)}
+func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, err error) {
+	attrs := []any{slog.String("action", string(a.Verb)), slog.String("user", line(d.hooks.user(r), longestLogged)), slog.String("from", r.RemoteAddr)}
 	if a.Queue != "" {
 		attrs = append(attrs, slog.String("queue", line(a.Queue, longestLogged)))
 	}
@@ -204,15 +208,6 @@ func (d *dashboard) record(r *http.Request, user string, a Action, form url.Valu
 		return
 	}
 	d.log.Info("worqr: dashboard: action", attrs...)
-}
-
-// user returns who sends a request, for the log.
-func (d *dashboard) user(r *http.Request) string {
-	if d.opts.User != nil {
-		return d.opts.User(r)
-	}
-	name, _, _ := r.BasicAuth()
-	return name
 }
 
 func enqueue(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {

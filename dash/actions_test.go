@@ -202,29 +202,32 @@ func TestFailedActions(t *testing.T) {
 	page = b.shows("failed?name=q&group="+group, "3 of 4 failed tasks match: <q>no such mailbox: …</q>").text
 	is.True(!strings.Contains(page, "disk full"))
 	r = b.act("verb", "requeue-matching", "name", "q", "group", group, "back", "failed?name=q")
-	is.True(strings.Contains(r.text, "3 tasks put back"))
+	is.True(strings.Contains(r.text, "Requeued 3 tasks"))
 	is.Equal(len(peertest.Failed(t, q)), 1)
 	is.Equal(len(peertest.Waiting(t, q)), 4)
 
 	is.Equal(b.post("act", "verb", "discard-matching", "name", "q", "reason", "DISK", "confirm", "").StatusCode, http.StatusUnprocessableEntity)
+	is.Equal(b.post("act", "verb", "discard-matching", "name", "q", "reason", "(", "confirm", "q").StatusCode, http.StatusUnprocessableEntity)
 	for _, verb := range []string{"discard-matching", "requeue-matching"} { // otherwise it would apply to all
 		r = b.post("act", "verb", verb, "name", "q", "header", ":never", "confirm", "q")
 		is.Equal(r.StatusCode, http.StatusUnprocessableEntity)
 		is.True(strings.Contains(r.text, "the header has no name; write name: value. Nothing was done."))
 	}
 	is.Equal(len(peertest.Failed(t, q)), 1)
+	is.True(strings.Contains(b.get("failed?name=q&reason=(").text, "missing closing )"))
 	page = b.get("failed?name=q&header=:never").text
 	is.True(strings.Contains(page, `<p class="lead" role="alert">the header has no name; write name: value.</p>`))
 	is.True(!strings.Contains(page, "discard-matching"))
 	b.act("verb", "discard-matching", "name", "q", "reason", "nothing", "confirm", "q")
 	is.Equal(len(peertest.Failed(t, q)), 1)
 	r = b.act("verb", "discard-matching", "name", "q", "reason", "DISK", "confirm", "q", "back", "failed?name=q")
-	is.True(strings.Contains(r.text, "1 task deleted"))
+	is.True(strings.Contains(r.text, "Deleted 1 task"))
 	is.Equal(len(peertest.Failed(t, q)), 0)
 
 	fail(t, q, "x", "one", "two")
 	b.act("verb", "requeue-matching", "name", "q")
 	is.Equal(len(peertest.Failed(t, q)), 0)
+	b.act("verb", "stop", "name", "q") // no job is running: nothing happens
 }
 
 // The page of a task doesn't read long lists to the end. An action does.
@@ -258,7 +261,7 @@ func TestReadOnly(t *testing.T) {
 	b := browse(t, p, &dash.Options{Logger: log.Logger()})
 	before := peertest.Stats(t, q)
 	for _, verb := range []dash.Verb{dash.Enqueue, dash.Pause, dash.Resume, dash.Cancel, dash.Delete, dash.Requeue, dash.RequeueMatching, dash.Discard,
-		dash.DiscardMatching, dash.FailWorker, dash.Sweep, dash.Drain, dash.Return, dash.RunNow} {
+		dash.DiscardMatching, dash.Stop, dash.FailWorker, dash.Sweep, dash.Drain, dash.Return, dash.RunNow} {
 		r := b.post("act", "verb", string(verb), "name", "q", "confirm", "q", "payload", "p", "key", "k", "id", "x", "worker", p.WorkerID())
 		is.Equal(r.StatusCode, http.StatusForbidden)
 	}
@@ -316,6 +319,42 @@ func TestCrossOrigin(t *testing.T) {
 		is.Equal(b.do(r).StatusCode, http.StatusForbidden)
 	}
 	is.True(!peertest.Stats(t, q).Paused)
+}
+
+// An action on many tasks continues without its page, shows its progress, and can be stopped.
+func TestJob(t *testing.T) {
+	is := parallel(t)
+	const n = 900
+	p := open(t, worqr.Options{})
+	q := peertest.Working(t, p, "q")
+	for range n / 100 {
+		peertest.Enqueue(t, q, slices.Repeat([]string{"x"}, 100)...)
+		for _, task := range redistest.Sure(q.StartTasks(t.Context(), 100))(t) {
+			is.NoErr(task.Fail(t.Context(), fmt.Errorf("reason %d", 7)))
+		}
+	}
+	entered, leave := make(chan bool, 1), make(chan bool)
+	b := browse(t, p, &dash.Options{AllowActions: true, Payload: func(string, []byte) string {
+		select {
+		case entered <- true: // the job's search reads payloads
+			<-leave
+		default:
+		}
+		return "x"
+	}})
+	done := make(chan reply, 1)
+	go func() { done <- b.post("act", "verb", "requeue-matching", "name", "q", "payload", "x") }()
+	<-entered
+	is.Equal((<-done).StatusCode, http.StatusSeeOther) // the job continues
+	is.Equal(b.post("act", "verb", "requeue-matching", "name", "q").StatusCode, http.StatusUnprocessableEntity)
+	is.True(strings.Contains(b.get("queue?name=q").text, "Requeuing 0 tasks"))
+	b.act("verb", "stop", "name", "q")
+	close(leave)
+	b.shows("queue?name=q", "Requeued 0 tasks", "It stopped: ")
+	is.Equal(len(peertest.Failed(t, q)), n)
+	b.act("verb", "requeue-matching", "name", "q", "payload", "x")
+	b.shows("queue?name=q", "Requeued 900 tasks")
+	is.Equal(len(peertest.Failed(t, q)), 0)
 }
 
 // A form changes line breaks and bytes that aren't UTF-8, so it has the key of a task in another form: otherwise the

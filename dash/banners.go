@@ -23,6 +23,9 @@ type banner struct {
 	Label  string // of the link
 	Age    string // of the check that found it; "" if the snapshot shows it
 	Others int    // queues with the same problem
+
+	n    int              // the number in Text
+	many func(int) string // returns the Text for several queues with the sum of their numbers
 }
 
 // What counts as growing: at least this many in a minute.
@@ -34,7 +37,7 @@ const (
 // banners explains the problems, worst first: those in the snapshot, and others from the last
 // check. If queue isn't "", it explains only that queue's.
 func (d *dashboard) banners(s *snapshot, queue string) []banner {
-	var all []banner
+	all := d.hooks.banners()
 	if s.err != nil {
 		all = append(all, away(s))
 	}
@@ -89,31 +92,42 @@ func ofQueue(q *queueState) (all []banner) {
 	c, here := q.counts, link("queue", "name", q.name)
 	add := func(b banner) {
 		b.Queue = q.name
+		if b.many != nil {
+			b.Text = b.many(b.n)
+		}
 		all = append(all, b)
 	}
 	switch {
 	case q.err != nil:
 		add(banner{Level: "error", Kind: "unreadable", Title: "The counts can't be read", Text: printable(q.err.Error()), Link: link("server"), Label: "Check"})
 	case c.Paused && c.Waiting > 0:
-		add(banner{Level: "warning", Kind: "paused", Title: "Paused", Link: here, Label: "Resume it there",
-			Text: waiting(c.Waiting) + ", and none starts until the queue is resumed."})
+		add(banner{Level: "warning", Kind: "paused", Title: "Paused", n: c.Waiting, Link: here, Label: "Resume it there",
+			many: func(n int) string { return waiting(n) + ", and none starts until the queue is resumed." }})
 	case c.Paused:
 		add(banner{Level: "notice", Kind: "paused", Title: "Paused", Text: "No task starts until the queue is resumed.", Link: here, Label: "Resume it there"})
 	case c.Workers == 0 && c.Waiting > 0:
-		add(banner{Level: "warning", Kind: "no-worker", Title: "No worker", Link: link("workers"), Label: "Workers",
-			Text: waiting(c.Waiting) + ", and no worker serves this queue. Start a peer that handles it."})
+		add(banner{Level: "warning", Kind: "no-worker", Title: "No worker", n: c.Waiting, Link: link("workers"), Label: "Workers",
+			many: func(n int) string {
+				return waiting(n) + ", and no worker serves this queue. Start a peer that handles it."
+			}})
 	case c.Workers == 0 && c.Scheduled > 0:
-		add(banner{Level: "warning", Kind: "no-worker", Title: "No worker", Link: link("workers"), Label: "Workers",
-			Text: words.Counted(c.Scheduled, "task") + " scheduled, and no worker serves this queue. Start a peer that handles it."})
+		add(banner{Level: "warning", Kind: "no-worker", Title: "No worker", n: c.Scheduled, Link: link("workers"), Label: "Workers",
+			many: func(n int) string {
+				return words.Counted(n, "task") + " scheduled, and no worker serves this queue. Start a peer that handles it."
+			}})
 	}
 	all = append(all, ofWorkers(q)...)
 	if q.grown.failed >= manyFailed {
-		add(banner{Level: "warning", Kind: "failed", Title: "Failed tasks are increasing", Link: link("failed", "name", q.name), Label: "Reasons",
-			Text: words.Counted(q.grown.failed, "failed task") + " more than " + about(q.grown.over) + " ago. Fix the cause, then requeue them."})
+		add(banner{Level: "warning", Kind: "failed", Title: "Failed tasks are increasing", n: q.grown.failed, Link: link("failed", "name", q.name), Label: "Reasons",
+			many: func(n int) string {
+				return words.Counted(n, "failed task") + " more than " + about(q.grown.over) + " ago. Fix the cause, then requeue them."
+			}})
 	}
 	if q.grown.waiting >= manyWaiting && q.grown.over >= 20*time.Second && !c.Paused && c.Workers > 0 && c.IdleWorkers == 0 {
-		add(banner{Level: "warning", Kind: "backlog", Title: "The backlog is growing", Link: here, Label: "Queue",
-			Text: words.Counted(q.grown.waiting, "task") + " more than " + about(q.grown.over) + " ago, and all workers are busy. Add workers, or find out what slows them down."})
+		add(banner{Level: "warning", Kind: "backlog", Title: "The backlog is growing", n: q.grown.waiting, Link: here, Label: "Queue",
+			many: func(n int) string {
+				return words.Counted(n, "task") + " more than " + about(q.grown.over) + " ago, and all workers are busy. Add workers, or find out what slows them down."
+			}})
 	}
 	return all
 }
@@ -185,9 +199,10 @@ func (p *page) Folded() folded { return fold(p.Banners) }
 type folded struct{ First, Rest []banner }
 
 func fold(all []banner) (f folded) {
-	same := map[string]int{}
+	same, sum := map[string]int{}, map[string]int{}
 	for _, b := range all {
 		same[b.Level+b.Kind]++
+		sum[b.Level+b.Kind] += b.n
 	}
 	told := map[string]bool{}
 	add := func(b banner) {
@@ -203,7 +218,10 @@ func fold(all []banner) (f folded) {
 		case n <= unfolded || b.Queue == "":
 			add(b)
 		case !told[is]:
-			told[is], b.Others = true, n-1
+			told[is] = true
+			if b.Others = n - 1; b.many != nil {
+				b.Text = strings.NewReplacer("this queue", "these queues", "the queue is resumed", "they're resumed", "handles it.", "handles them.").Replace(b.many(sum[is]))
+			}
 			add(b)
 		}
 	}

@@ -63,7 +63,7 @@ func TestBanners(t *testing.T) {
 	is.True(strings.Contains(away(&snapshot{err: errors.New("x"), At: time.Now()}).Text, "This page shows the state at "))
 }
 
-// Banners of the same kind are folded into one, with the number of queues. The worst are shown, and the others are in a list
+// Banners of the same kind are folded into one, with the sum. The worst are shown, and the others are in a list
 // that can be opened.
 func TestFold(t *testing.T) {
 	t.Parallel()
@@ -77,7 +77,7 @@ func TestFold(t *testing.T) {
 	is.Equal(len(f.First), shown)
 	is.Equal(len(f.Rest), 1)
 	is.Equal(f.First[0].Others, 8)
-	is.Equal(f.First[0].Text, "1 task is waiting, and no worker serves this queue. Start a peer that handles it.")
+	is.Equal(f.First[0].Text, "45 tasks are waiting, and no worker serves these queues. Start a peer that handles them.")
 	is.Equal(f.First[1].Queue, "p")
 	is.Equal(f.Rest[0].Kind, "memory")
 }

@@ -16,11 +16,12 @@ import (
 type checkup struct {
 	check func(context.Context) (*inspect.CheckReport, error)
 
-	mu     sync.Mutex // protects the fields below
-	now    checkState
-	wanted bool      // a check begins as soon as one may, even if none is due
-	of     time.Time // when the reported check began
-	err    error
+	mu    sync.Mutex // protects the fields below
+	now   checkState
+	again bool      // check once more after the current check
+	due   bool      // a check begins once there was a rest
+	of    time.Time // when the reported check began
+	err   error
 }
 
 // A checkState is what the server page shows of the checks.
@@ -47,36 +48,39 @@ const fewKeys = 20_000
 // mostChecked is the number of tasks up to which a fleet is checked automatically.
 const mostChecked = 100_000
 
-// follow starts a check if a snapshot shows that one is due. After an action, one is due immediately.
+// follow starts a check if a snapshot shows that one is due. After an action, one is due
+// immediately.
 func (c *checkup) follow(s *snapshot, acted bool) {
-	if s.At.IsZero() || s.err != nil {
-		return
-	}
+	every := checkEvery
 	findings, _ := c.findings()
 	wrong := slices.ContainsFunc(findings, worth)
-	every := checkEvery
-	if wrong {
+	switch {
+	case s.At.IsZero() || s.err != nil:
+		return
+	case s.Total.tasks() > mostChecked && !wrong:
+		return
+	case acted:
+		every = time.Nanosecond
+	case wrong:
 		every = checkSoon
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	due := (wrong || s.Total.tasks() <= mostChecked) && !errors.Is(c.err, worqr.ErrDenied) // the permission is still missing
-	c.wanted = c.wanted || due && acted
-	switch {
-	case c.wanted:
-		c.beginLocked(c.shortRestLocked())
-	case due:
-		c.beginLocked(max(every, min(c.restLocked(), time.Hour)))
-	}
+	c.start(every)
 }
 
-// request starts a check. Visitors of a read-only dashboard may request one at any time, so those share one, after a
-// short rest: then a page that is open begins it.
-func (c *checkup) request() {
+// start starts a check unless one is in progress, or the last one is newer than since. For a check on request,
+// since is 0: visitors of a read-only dashboard may request one at any time, so those share one, after a rest.
+func (c *checkup) start(since time.Duration) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wanted = true
-	c.beginLocked(c.shortRestLocked())
+	switch {
+	case since > 0 && errors.Is(c.err, worqr.ErrDenied): // the permission is still missing
+	case c.now.Going:
+		c.again = c.again || since < checkSoon
+	case since == 0:
+		c.laterLocked()
+	case c.now.Ended.IsZero() || time.Since(c.now.Ended) >= max(since, min(c.restLocked(), time.Hour)):
+		c.beginLocked()
+	}
 }
 
 // restLocked returns how long nothing is checked after the last check, unless it's requested.
@@ -87,14 +91,27 @@ func (c *checkup) restLocked() time.Duration {
 	return 20 * c.now.Took
 }
 
-func (c *checkup) shortRestLocked() time.Duration { return max(c.restLocked()/5, time.Second) }
-
-// beginLocked starts a check unless one is in progress, or the last one has ended less than rest ago.
-func (c *checkup) beginLocked(rest time.Duration) {
-	if c.now.Going || !c.now.Ended.IsZero() && time.Since(c.now.Ended) < rest {
-		return
+// laterLocked begins a check after a short rest.
+func (c *checkup) laterLocked() {
+	wait := time.Until(c.now.Ended.Add(max(c.restLocked()/5, time.Second)))
+	switch {
+	case c.due:
+	case c.now.Ended.IsZero() || wait <= 0:
+		c.beginLocked()
+	default:
+		c.due = true
+		time.AfterFunc(wait, func() {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			if c.due = false; !c.now.Going {
+				c.beginLocked()
+			}
+		})
 	}
-	c.now.Going, c.now.Begun, c.wanted = true, time.Now(), false
+}
+
+func (c *checkup) beginLocked() {
+	c.now.Going, c.now.Begun, c.again = true, time.Now(), false
 	go c.run()
 }
 
@@ -112,6 +129,9 @@ func (c *checkup) run() {
 		c.now.Err = printable(err.Error())
 	}
 	c.now.Going = false
+	if c.again && err == nil && c.now.Took < checkSoon {
+		c.laterLocked()
+	}
 }
 
 // findings returns the findings of the last check, and when the check began.

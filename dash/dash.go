@@ -20,7 +20,6 @@ import (
 	"path"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -29,8 +28,9 @@ import (
 
 // Options configure a dashboard. A zero field means the default.
 //
-// Functions must return soon, since pages wait for them. If Authorize or User panics, the request ends, and nothing is
-// done; if Payload does, the payload is shown as "(cannot be shown)", and the log has the stack.
+// A function that panics, calls runtime.Goexit or blocks breaks nothing else: Authorize then refuses, and the payload
+// is shown as "(cannot be shown)". Authorize and User may take ten seconds, Payload two. The log has such failures,
+// with the stack of a panic.
 type Options struct {
 	// Title names the fleet at the top of each page; "" is "worqr".
 	Title string
@@ -80,6 +80,7 @@ const (
 	RequeueMatching Verb = "requeue-matching" // those that a search finds, or all
 	Discard         Verb = "discard"          // some failed tasks
 	DiscardMatching Verb = "discard-matching" // those that a search finds, or all
+	Stop            Verb = "stop"             // a RequeueMatching or DiscardMatching that is running
 	RunNow          Verb = "run-now"          // a recurring task, once, in addition to its schedule
 	Return          Verb = "return"           // a running task, with all others of its worker
 	FailWorker      Verb = "fail-worker"
@@ -103,16 +104,16 @@ type Action struct {
 type dashboard struct {
 	peer   *worqr.Peer
 	opts   Options
-	format *formatter // nil if there's no Options.Payload
+	hooks  *hooks
 	log    *slog.Logger
 	cross  *http.CrossOriginProtection
 	hub    *hub
+	finds  *searches
+	recur  *recurrences
+	jobs   *jobs
 	check  *checkup
 	pages  map[string]builder
 	assets map[string]*asset
-
-	mu      sync.Mutex
-	serving map[*http.Server]context.Context // each ends when the server shuts down; protected by mu
 }
 
 // New returns a dashboard of the peer's fleet. It does no I/O; the peer doesn't need to be started.
@@ -121,7 +122,7 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	if peer == nil {
 		panic("dash: peer is nil")
 	}
-	d := &dashboard{peer: peer, serving: map[*http.Server]context.Context{}}
+	d := &dashboard{peer: peer}
 	if opts != nil {
 		d.opts = *opts
 	}
@@ -129,11 +130,12 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	d.opts.Interval = max(cmp.Or(d.opts.Interval, time.Second), 100*time.Millisecond)
 	d.log = cmp.Or(d.opts.Logger, slog.Default())
 	d.cross = cmp.Or(d.opts.CrossOrigin, http.NewCrossOriginProtection())
-	if d.opts.Payload != nil {
-		d.format = &formatter{format: d.opts.Payload, log: d.log}
-	}
+	d.hooks = &hooks{opts: &d.opts, log: d.log, patience: hookPatience, partPatience: partPatience, told: map[string]time.Time{}, calls: map[string]calls{}}
 	d.check = &checkup{check: func(ctx context.Context) (*inspect.CheckReport, error) { return peer.Check(ctx, d.opts.Check) }}
 	d.hub = &hub{fleet: fleet{peer: peer}, interval: d.opts.Interval, seen: func(s *snapshot) { d.check.follow(s, false) }}
+	d.finds = &searches{}
+	d.recur = &recurrences{peer: peer}
+	d.jobs = &jobs{}
 	d.pages = map[string]builder{
 		"": d.overview, "overview": d.overview, "queue": d.queue, "failed": d.failed, "task": d.task, "recurring": d.recurring, "workers": d.workers, "server": d.server,
 	}
@@ -144,7 +146,7 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 // ServeHTTP finds the page by the last element of the path, so links are relative, and the
 // dashboard doesn't need to know where it's mounted.
 func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	server := d.serves(r)
+	at := served(r)
 	secure(w.Header())
 	if !d.opts.answers(r) {
 		http.Error(w, errHost, http.StatusMisdirectedRequest)
@@ -165,7 +167,7 @@ func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", "GET, HEAD")
 		d.refuse(w, http.StatusMethodNotAllowed, "This page can only be read.")
 	case name == "stream":
-		d.stream(w, r, server)
+		d.stream(w, r, at)
 	case name == "" && dir == "": // a prefix without its slash was stripped
 		at, _, _ := strings.Cut(r.RequestURI, "?")
 		redirect(w, path.Base(at)+"/")
@@ -210,12 +212,9 @@ func asked(form url.Values) Action {
 	return a
 }
 
-// authorized calls Options.Authorize. If that refuses, it answers the request.
+// authorized calls the hook. If the hook refuses, it answers the request.
 func (d *dashboard) authorized(w http.ResponseWriter, r *http.Request, a Action) bool {
-	if d.opts.Authorize == nil {
-		return true
-	}
-	err := d.opts.Authorize(r, a)
+	err := d.hooks.authorize(r, a)
 	if err != nil {
 		d.refuse(w, http.StatusForbidden, err.Error())
 	}

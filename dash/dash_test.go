@@ -157,7 +157,7 @@ func TestPages(t *testing.T) {
 	b.shows("queue?name=emails&tab=named", "No named task is ready")
 	b.shows("failed", "emails", "3 tasks")
 	b.shows("failed?name=emails", "no such mailbox: …", "disk full", "bad mail")
-	b.shows("task?name=emails&key=invoice-7", "Scheduled on ", "Due in 59m", "later")
+	b.shows("task?name=emails&key=invoice-7", "Starts in 59 min", "later")
 	b.shows("workers", "replica-1", "emails")
 	b.shows("server", "Findings", p.WorkerID())
 	is.Equal(b.get("queue?name=nosuch").StatusCode, http.StatusNotFound)

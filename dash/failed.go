@@ -21,11 +21,12 @@ type failedBody struct {
 	Queues []failedQueue // those that have failed tasks, if none was chosen
 	Pager  pager
 	Total  int
-	Result *result
+	Result result
 	Rows   []failedRow
 	Bad    string // the error in the filter
 	Any    bool   // nothing is filtered
 	Hidden bool
+	Job    *jobState
 	Kinds  []inspect.FailureKind
 	Group  string // the description of the chosen group
 	Spans  []choice
@@ -53,17 +54,24 @@ func (d *dashboard) failed(ctx context.Context, now *snapshot, query url.Values)
 		return nil, err
 	}
 	name := state.name
-	body := &failedBody{Queue: name, Total: state.counts.Failed, Hidden: d.hides(), Spans: since(query),
+	body := &failedBody{Queue: name, Total: state.counts.Failed, Hidden: d.hides(), Job: d.jobs.of(name), Spans: since(query),
 		Kinds: []inspect.FailureKind{inspect.FailureError, inspect.FailureMalformed, inspect.FailureExpired, inspect.FailureCrashed}}
 	f, err := filtered(query)
 	body.Any = f.any()
 	p := &page{Name: "failed", Tab: "failed", Heading: "Failed", Query: query, Now: now, Banners: d.banners(now, name),
-		Live: []string{"failed-totals", "groups"}, Body: body} // the rows stay, since some may be selected
+		Live: []string{"failed-totals", "groups", "failed-rows", "job"}, Body: body}
 	if err != nil {
-		body.Bad, p.Live = printable(err.Error()), nil
+		body.Bad = printable(err.Error())
 		return p, nil
 	}
-	body.Result = d.search(ctx, name, f)
+	what := without(query, "page", "did", "n", "search").Encode()
+	s := d.finds.get(query.Get("search"), what, func(s *search) {
+		var ctx context.Context
+		ctx, s.end = context.WithTimeoutCause(context.Background(), longestSearch, errLong)
+		go s.run(ctx, d, name, f)
+	})
+	body.Result = s.result(ctx, pageIn(query)*perPage)
+	query.Set("search", body.Result.ID) // so that further pages, and the stream, use the same search
 	body.Rows, body.Pager = paged(body.Result.Rows, "failed", query)
 	for _, g := range body.Result.Groups {
 		if g.ID == f.group {

@@ -15,19 +15,26 @@ import (
 // A filter picks failed tasks.
 type filter struct {
 	kind    string
-	reason  string    // in their error, whatever its case; "" is any, as for the other texts
-	payload string    // in their payload as it's shown, whatever its case
-	group   string    // the id of a group
-	key     string    // the whole key
+	reason  *expression // of their error; nil is any
+	payload *expression // of their payload as it's shown
+	group   string      // the id of a group; "" is any
+	key     string
 	from    time.Time // failed at that time or later; zero is any
-	header  string    // its name
-	value   string    // of the header
+	header  string    // its name; "" is any
+	value   string    // of the header; "" is any
 }
 
 // filtered returns the filter of a query or a form. It's never nil.
 func filtered(query url.Values) (*filter, error) {
-	f := &filter{kind: query.Get("kind"), group: query.Get("group"), key: query.Get("key"),
-		reason: strings.ToLower(query.Get("reason")), payload: strings.ToLower(query.Get("payload"))}
+	f := &filter{kind: query.Get("kind"), group: query.Get("group"), key: query.Get("key")}
+	for name, of := range map[string]**expression{"reason": &f.reason, "payload": &f.payload} {
+		if text := query.Get(name); text != "" {
+			var err error
+			if *of, err = compiled(name, text); err != nil {
+				return f, err
+			}
+		}
+	}
 	name, value, _ := strings.Cut(query.Get("header"), ":")
 	f.header, f.value = strings.TrimSpace(name), strings.TrimSpace(value)
 	if f.header == "" && query.Get("header") != "" { // without a name, it would match all
@@ -46,11 +53,21 @@ func filtered(query url.Values) (*filter, error) {
 // any reports whether the filter matches all tasks.
 func (f *filter) any() bool { return *f == filter{} }
 
-// picks reports whether a task matches.
-func (f *filter) picks(d *dashboard, queue string, t *inspect.FailedTask) bool {
-	has := func(text, part string) bool { return part == "" || strings.Contains(strings.ToLower(text), part) }
-	return (f.kind == "" || f.kind == string(t.Kind)) && (f.key == "" || f.key == t.Key) && !t.FailedAt.Before(f.from) && f.headed(t) &&
-		(f.group == "" || f.group == groupOf(t)) && has(t.Error, f.reason) && (f.payload == "" || has(d.payload(queue, t.Payload, shownPayload), f.payload))
+// picks reports whether a task matches. See expression.matches about goOn.
+func (f *filter) picks(d *dashboard, queue string, t *inspect.FailedTask, goOn func() error) (bool, error) {
+	if f.kind != "" && f.kind != string(t.Kind) || f.key != "" && f.key != t.Key || t.FailedAt.Before(f.from) || !f.headed(t) ||
+		f.group != "" && f.group != groupOf(t) {
+		return false, nil
+	}
+	if f.reason != nil {
+		if ok, err := f.reason.matches(t.Error[:min(len(t.Error), shownPayload)], goOn); !ok || err != nil {
+			return false, err
+		}
+	}
+	if f.payload != nil {
+		return f.payload.matches(d.payload(queue, t.Payload, shownPayload), goOn)
+	}
+	return true, nil
 }
 
 func (f *filter) headed(t *inspect.FailedTask) bool {

@@ -111,8 +111,8 @@ const (
 
 // payload returns a payload as text, or "" if it's hidden.
 func (d *dashboard) payload(queue string, payload []byte, limit int) string {
-	if d.format != nil {
-		text := d.format.text(queue, payload)
+	if d.opts.Payload != nil {
+		text := d.hooks.payload(queue, payload)
 		return printable(text[:min(len(text), limit)])
 	}
 	cut := payload[:min(len(payload), limit)]

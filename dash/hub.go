@@ -3,6 +3,7 @@ package dash
 import (
 	"context"
 	"maps"
+	"slices"
 	"sync"
 	"time"
 )
@@ -111,9 +112,12 @@ func (h *hub) history() history {
 
 // A watcher is an open page in a browser.
 type watcher struct {
-	page string                                           // watchers with the same text show the same page
-	make func(context.Context, *snapshot) (blocks, error) // returns what the page shows now
-	told chan blocks                                      // holds one: only the latest counts
+	visitor string
+	end     func()                                           // ends the stream
+	search  string                                           // the id of the search that the page shows; "" if there is none
+	page    string                                           // watchers with the same text show the same page
+	make    func(context.Context, *snapshot) (blocks, error) // returns what the page shows now
+	told    chan blocks                                      // holds one: only the latest counts
 }
 
 // lingering is how long the loop continues without watchers, so that changing pages leaves no gap in the
@@ -123,12 +127,27 @@ var lingering = 5 * time.Second
 // mostWatchers limits the streams. Pages without one don't change until they're reloaded.
 const mostWatchers = 200
 
-// watch adds a watcher, unless there are too many, and starts the loop if it's the first one.
+// watch adds a watcher, and starts the loop if it's the first one. If there are too many, it replaces one of the
+// visitor who has the most, unless that would only reverse who has more.
 func (h *hub) watch(w *watcher) (ok bool) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	if len(h.watchers) >= mostWatchers {
-		return false
+		n := map[string]int{}
+		for o := range h.watchers {
+			n[o.visitor]++
+		}
+		last := w
+		for o := range h.watchers {
+			if n[o.visitor] > n[last.visitor]+1 || last != w && n[o.visitor] > n[last.visitor] {
+				last = o
+			}
+		}
+		if last == w {
+			return false
+		}
+		delete(h.watchers, last)
+		last.end()
 	}
 	if h.watchers == nil {
 		h.watchers, h.rests, h.woken = map[*watcher]bool{}, map[string]time.Time{}, make(chan struct{}, 1)
@@ -139,6 +158,18 @@ func (h *hub) watch(w *watcher) (ok bool) {
 		go h.loop()
 	}
 	return true
+}
+
+// shows reports whether an open page shows a search.
+func (h *hub) shows(search string) bool {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for w := range h.watchers {
+		if w.search == search {
+			return true
+		}
+	}
+	return false
 }
 
 func (h *hub) leave(w *watcher) {
@@ -200,30 +231,36 @@ func (h *hub) loop() {
 	}
 }
 
-// slowPage is how long the other pages wait for one that is being rendered: Options.Payload may hang. After
+// slowPage is how long the other pages wait for one that is being rendered: a function of Options may hang. After
 // slowPages, the rest waits for the next snapshot.
 const (
 	slowPage  = 500 * time.Millisecond
 	slowPages = 2 * time.Second
 )
 
-// tell renders each page once, and sends it to its watchers. A page that reads long lists takes at most a fifth of the
-// time: rests has the time before which it isn't rendered again.
+// tell renders each page once, and sends it to its watchers: pages of visitors with many open ones last, since there
+// may not be time for all. A page that reads long lists takes at most a fifth of the time: rests has the time before
+// which it isn't rendered again.
 func (h *hub) tell(now *snapshot, all map[*watcher]bool) {
 	tick, end := context.WithTimeout(context.Background(), slowPages)
 	defer end()
-	pages := map[string][]*watcher{}
+	pages, open := map[string][]*watcher{}, map[string]int{}
 	for w := range all {
 		pages[w.page] = append(pages[w.page], w)
+		open[w.visitor]++
+	}
+	fewest := func(page string) int {
+		return open[slices.MinFunc(pages[page], func(a, b *watcher) int { return open[a.visitor] - open[b.visitor] }).visitor]
 	}
 	h.mu.Lock()
 	maps.DeleteFunc(h.rests, func(_ string, until time.Time) bool { return until.Before(time.Now()) })
 	maps.DeleteFunc(pages, func(page string, _ []*watcher) bool { return !h.rests[page].IsZero() })
 	h.mu.Unlock()
-	for page, of := range pages { // in random order, so that each has its turn
+	for _, page := range slices.SortedFunc(maps.Keys(pages), func(a, b string) int { return fewest(a) - fewest(b) }) { // otherwise in random order
 		if tick.Err() != nil {
 			return
 		}
+		of := pages[page]
 		h.rest(page, 24*time.Hour) // one at a time
 		done := make(chan struct{})
 		go func() {

@@ -3,61 +3,71 @@ package dash
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/url"
+	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/words"
 )
 
-// matching requeues or deletes the tasks that a filter matches.
-func matching(ctx context.Context, d *dashboard, form url.Values) (n int, err error) {
+// matching requeues or deletes the tasks that a filter matches, in the background.
+func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
+	verb, name := Verb(form.Get("verb")), form.Get("name")
 	f, err := filtered(form)
 	if err != nil {
 		return uncounted, mistake(stopped(err.Error()) + " Nothing was done.")
 	}
-	q := d.peer.Queue(form.Get("name"))
-	one, all, did := q.RequeueFailed, q.RequeueAllFailed, "requeued"
-	if Verb(form.Get("verb")) == DiscardMatching {
-		one, all, did = q.DeleteFailed, q.DeleteAllFailed, "deleted"
+	q := d.peer.Queue(name)
+	one, all := q.RequeueFailed, q.RequeueAllFailed
+	if verb == DiscardMatching {
+		one, all = q.DeleteFailed, q.DeleteAllFailed
 	}
-	if f.any() {
-		n, err = all(ctx)
-	} else {
-		n, err = d.each(ctx, q, f, one)
+	j := d.jobs.start(verb, name, func(ctx context.Context, j *job) error {
+		if f.any() {
+			n, err := all(ctx)
+			j.add(n, n)
+			return err
+		}
+		return d.each(ctx, q, f, j, one)
+	})
+	if j == nil {
+		return uncounted, mistake("The last action on all matching tasks of this queue is still running. Wait for it, or stop it.")
 	}
-	if errors.Is(err, context.DeadlineExceeded) {
-		err = mistake(fmt.Sprintf("After %v, %s were %s. Repeat the action for the rest.", actTimeout, words.Counted(n, "task"), did))
-	}
-	return n, err
+	await(ctx, j.done, 500*time.Millisecond) // most have ended by then, and the page shows it
+	return uncounted, nil
 }
 
-// atATime is how many failed tasks one call acts on.
-const atATime = 500
-
 // each calls do for the tasks that a filter matches, many at a time. Tasks that fail meanwhile stay.
-func (d *dashboard) each(ctx context.Context, q *worqr.Queue, f *filter, do func(context.Context, ...string) (int, error)) (n int, err error) {
+func (d *dashboard) each(ctx context.Context, q *worqr.Queue, f *filter, j *job, do func(context.Context, ...string) (int, error)) error {
 	var ids []string
+	seen := 0
 	flush := func() error {
-		more, err := do(ctx, ids...)
-		n, ids = n+more, ids[:0]
+		if len(ids) == 0 {
+			j.add(seen, 0)
+			seen = 0
+			return nil
+		}
+		n, err := do(ctx, ids...)
+		j.add(seen, n)
+		ids, seen = ids[:0], 0
 		return err
 	}
 	for t, err := range q.Failed(ctx) {
 		if err != nil {
-			return n, err
+			return errors.Join(flush(), err)
 		}
-		if !f.picks(d, q.Name(), &t) {
-			continue
+		seen++
+		picked, err := f.picks(d, q.Name(), &t, ctx.Err)
+		if err != nil {
+			return errors.Join(flush(), err)
 		}
-		if ids = append(ids, t.ID); len(ids) == atATime {
+		if picked {
+			ids = append(ids, t.ID)
+		}
+		if len(ids) >= 500 || seen >= 5_000 {
 			if err := flush(); err != nil {
-				return n, err
+				return err
 			}
 		}
 	}
-	if len(ids) > 0 {
-		err = flush()
-	}
-	return n, err
+	return flush()
 }

@@ -10,7 +10,7 @@ import (
 func TestDone(t *testing.T) {
 	t.Parallel()
 	for query, want := range map[string]string{
-		"": "", "n=1": "", "did=nosuch": "", "did=nosuch&n=1": "", "did=requeue-matching": "",
+		"": "", "n=1": "", "did=nosuch": "", "did=nosuch&n=1": "", "did=requeue-matching&n=1": "",
 		"did=pause": notes[Pause], "did=pause&n=5": notes[Pause], "did=pause&n=x": notes[Pause],
 		"did=cancel": "", "did=cancel&n=": "", "did=cancel&n=x": "", "did=sweep": "",
 		"did=discard&n=1": "1 task deleted.", "did=discard&n=0": "0 tasks deleted.", "did=sweep&n=2": "Swept: 2 workers evicted.",

@@ -47,6 +47,7 @@ type queueBody struct {
 	More   bool // there may be more rows than can be listed
 	Late   bool // there was no time to read more
 	Err    string
+	Job    *jobState
 }
 
 func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) (*page, error) {
@@ -54,13 +55,13 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 	if err != nil {
 		return nil, err
 	}
-	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, cmp.Or(state.at, now.At)), Tab: cmp.Or(query.Get("tab"), "waiting")}
+	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, cmp.Or(state.at, now.At)), Tab: cmp.Or(query.Get("tab"), "waiting"), Job: d.jobs.of(state.name)}
 	if now.err == nil {
 		d.list(ctx, now, query, body)
 	}
 	banners := slices.DeleteFunc(d.banners(now, state.name), func(b banner) bool { return b.Kind == "paused" }) // the page says so itself
 	return &page{Name: "queue", Tab: "overview", Heading: state.name, Query: query, Now: now, Banners: banners,
-		Live: []string{"queue-totals", "drain", "charts", "tasks", "pause"}, Body: body}, nil
+		Live: []string{"queue-totals", "drain", "charts", "tasks", "job", "pause"}, Body: body}, nil
 }
 
 // list reads the rows of the current tab.

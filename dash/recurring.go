@@ -3,11 +3,15 @@ package dash
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"net/url"
 	"slices"
 	"strings"
+	"sync"
+	"time"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/reading"
 )
@@ -28,62 +32,138 @@ type recurringBody struct {
 	Pager  pager
 	Queue  string // "" is all
 	Filter string
-	Known  int // before the filter
+	Known  int  // before the filter
+	Late   bool // they're older, or incomplete
 	Err    string
 }
 
 func (d *dashboard) recurring(ctx context.Context, now *snapshot, query url.Values) (*page, error) {
 	body := &recurringBody{Queue: query.Get("name"), Filter: query.Get("q")}
 	p := &page{Name: "recurring", Tab: "recurring", Heading: "Recurring", Query: query, Now: now, Live: []string{"recurring-rows"}, Body: body}
-	var names []string
 	if body.Queue != "" {
 		if _, err := known(now, body.Queue); err != nil {
 			return nil, err
-		}
-		names = append(names, body.Queue)
-	} else {
-		for _, q := range now.queues {
-			names = append(names, q.name)
 		}
 	}
 	p.Banners = d.banners(now, body.Queue)
 	if now.err != nil {
 		return p, nil
 	}
-	all, err := d.recurrences(ctx, names)
-	if err != nil {
+	all, late, err := d.recur.current(ctx, now)
+	if body.Late = late; err != nil {
 		body.Err = printable(err.Error())
 	}
-	body.Known = len(all)
-	body.Rows = slices.DeleteFunc(all, func(r recurringRow) bool {
-		return !strings.Contains(strings.ToLower(r.Queue+"\n"+r.Key), strings.ToLower(body.Filter))
-	})
+	for _, r := range all {
+		if body.Queue != "" && r.Queue != body.Queue {
+			continue
+		}
+		if body.Known++; strings.Contains(strings.ToLower(r.Queue+"\n"+r.Key), strings.ToLower(body.Filter)) {
+			body.Rows = append(body.Rows, r)
+		}
+	}
 	body.Rows, body.Pager = paged(body.Rows, "recurring", query)
 	return p, nil
 }
 
-// mostRecurring limits the recurring tasks of a queue that are read.
-const mostRecurring = 10_000
+// recurrences has the recurring tasks of all queues. They aren't part of a snapshot, since Redis
+// doesn't count them, and each queue must be read.
+type recurrences struct {
+	peer *worqr.Peer
 
-// recurrences returns the recurring tasks of queues, the next one first, and the first error. They aren't part of a
-// snapshot, since Redis doesn't count them, and each queue must be read.
-func (d *dashboard) recurrences(ctx context.Context, names []string) (all []recurringRow, failed error) {
-	rows, errs := make([][]recurringRow, len(names)), make([]error, len(names))
-	reading.Each(ctx, len(names), reading.Limits{AtOnce: atOnce, Each: queueTimeout}, func(ctx context.Context, i int) {
-		some, _, err := first(d.peer.Queue(names[i]).Recurring(ctx), mostRecurring)
-		for _, t := range some {
-			rows[i] = append(rows[i], recurringRow{names[i], t})
+	mu      sync.Mutex // protects the fields below
+	at      time.Time  // when they were read; zero before the first time
+	took    time.Duration
+	reading chan struct{} // closed when the reading in progress ends; nil if there is none
+	all     []recurringRow
+	err     error
+}
+
+// How old the list may be, and how many are read.
+const (
+	recurringEvery = time.Second
+	mostRecurring  = 10_000
+)
+
+// current returns the recurring tasks, next one first, and whether they may be out of date.
+func (r *recurrences) current(ctx context.Context, now *snapshot) (all []recurringRow, late bool, err error) {
+	r.mu.Lock()
+	fresh := !r.at.IsZero() && time.Since(r.at) < max(recurringEvery, 20*r.took)
+	done := r.reading
+	if done == nil && !fresh {
+		done = make(chan struct{})
+		r.reading = done
+		names := make([]string, len(now.queues))
+		for i, q := range now.queues {
+			names[i] = q.name
 		}
-		errs[i] = reading.Cause(ctx, err)
-	}, func(i int, cause error) { errs[i] = cause })
-	for i, err := range errs {
+		go r.read(names, done)
+	}
+	r.mu.Unlock()
+	if !fresh {
+		late = !await(ctx, done, patience)
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.all, late, r.err
+}
+
+// forget makes the next call read the list again, after an action.
+func (r *recurrences) forget() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at = time.Time{}
+}
+
+func (r *recurrences) rows(ctx context.Context, name string) (rows []recurringRow, err error) {
+	for t, err := range r.peer.Queue(name).Recurring(ctx) {
 		if err != nil {
-			failed = cmp.Or(failed, fmt.Errorf("queue %q: %w", names[i], err))
+			return rows, err
+		}
+		if rows = append(rows, recurringRow{name, t}); len(rows) == mostRecurring {
+			break
 		}
 	}
-	all = slices.Concat(rows...)
+	return rows, nil
+}
+
+// read reads all queues, several at a time.
+func (r *recurrences) read(names []string, done chan struct{}) {
+	defer close(done)
+	ctx, end := context.WithTimeout(context.Background(), readTimeout)
+	defer end()
+	begun := time.Now()
+	var (
+		mu       sync.Mutex // protects the variables below
+		all      []recurringRow
+		failures error
+		answered = begun
+	)
+	fail := func(name string, err error) {
+		failures = cmp.Or(failures, fmt.Errorf("queue %q: %w", name, err))
+	}
+	reading.Each(ctx, len(names), reading.Limits{AtOnce: atOnce, Each: queueTimeout}, func(ctx context.Context, i int) {
+		rows, err := r.rows(ctx, names[i])
+		mu.Lock()
+		defer mu.Unlock()
+		if err = reading.Cause(ctx, err); err != nil {
+			fail(names[i], err)
+		}
+		if !errors.Is(err, reading.ErrSlow) {
+			answered = time.Now()
+		}
+		all = append(all, rows[:min(len(rows), mostRecurring-len(all))]...)
+	}, func(i int, cause error) {
+		mu.Lock()
+		defer mu.Unlock()
+		fail(names[i], cause)
+	})
 	slices.SortFunc(all, func(a, b recurringRow) int {
 		return cmp.Or(a.Next.Compare(b.Next), strings.Compare(a.Queue, b.Queue), strings.Compare(a.Key, b.Key))
 	})
-	return all, failed
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.at, r.took, r.reading, r.err = begun, answered.Sub(begun), nil, failures
+	if failures == nil || len(all) > 0 {
+		r.all = all
+	}
 }

@@ -53,12 +53,12 @@ func TestFrozenNode(t *testing.T) {
 	}
 	is.True(len(bad) > 0 && len(well) > 0)
 	b := browse(t, p, &dash.Options{AllowActions: true, Interval: 100 * time.Millisecond})
-	b.shows("", "and 29 other queues")
+	b.shows("", "30 tasks are waiting")
 	frozen.Pause(t)
 	defer frozen.Resume(t)
 	r := b.shows("?sort=name", "no answer in time")
 	is.True(!strings.Contains(r.text, "Redis can&#39;t be reached"))
 	peertest.Enqueue(t, p.Queue(well[0]), "y")
-	b.shows("", fmt.Sprintf("and %d other queues", len(well)-1))
+	b.shows("", fmt.Sprint(len(well)+1, " tasks are waiting"))
 	b.shows("queue?name="+well[0], "<code>y</code>")
 }

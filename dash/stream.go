@@ -5,7 +5,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"runtime"
+	"sync"
 	"time"
+	"weak"
 )
 
 // blocks are the parts of a page that change, as HTML, by id.
@@ -20,7 +23,7 @@ const (
 )
 
 // stream sends the changes of a page to a browser, as server-sent events.
-func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, server context.Context) {
+func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) {
 	name := r.URL.Query().Get("show")
 	query := without(r.URL.Query(), "show")
 	build := d.pages[name]
@@ -39,7 +42,7 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, server contex
 	}
 	ctx, end := context.WithTimeout(r.Context(), longestStream)
 	defer end()
-	watch := &watcher{page: name + "?" + query.Encode(), told: make(chan blocks, 1)}
+	watch := &watcher{visitor: d.watching(r), end: end, search: query.Get("search"), page: name + "?" + query.Encode(), told: make(chan blocks, 1)}
 	watch.make = func(ctx context.Context, now *snapshot) (blocks, error) {
 		p, err := build(ctx, now, without(query)) // a copy, since pages change it
 		if err != nil {
@@ -54,7 +57,7 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, server contex
 		return
 	}
 	defer d.hub.leave(watch)
-	defer context.AfterFunc(server, end)()
+	defer at.atShutdown(end)()
 	s := &sender{w: w, to: http.NewResponseController(w), has: blocks{}}
 	if s.send("retry: 2000\n\n") != nil {
 		return
@@ -75,6 +78,14 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, server contex
 			return
 		}
 	}
+}
+
+// watching returns who opens a stream. Nobody has checked the name in basic authentication, so it doesn't count.
+func (d *dashboard) watching(r *http.Request) string {
+	if d.opts.User != nil {
+		return d.hooks.user(r)
+	}
+	return address(r)
 }
 
 // A sender writes events to one browser.
@@ -109,20 +120,72 @@ func (s *sender) send(text string) error {
 	return s.to.Flush()
 }
 
-// serves returns a context that ends when the server of a request shuts down: http.Server.Shutdown waits for streams, so
-// they end then. Each request calls it first: a stream that isn't authorized yet at that time must end, too.
-func (d *dashboard) serves(r *http.Request) context.Context {
+// A serving is the state of a server whose requests arrive here. http.Server.Shutdown waits for streams, so
+// they end when it begins.
+type serving struct {
+	mu      sync.Mutex // protects the fields below
+	over    bool       // it's shutting down
+	streams map[*context.CancelFunc]bool
+}
+
+// servers has the state of each server until the server is garbage-collected.
+var servers struct {
+	mu sync.Mutex
+	of map[weak.Pointer[http.Server]]*serving // protected by mu
+}
+
+// served returns the state of a request's server, or nil. Each request calls it first: a stream that hasn't
+// been authorized yet when the server shuts down must end, too.
+func served(r *http.Request) *serving {
 	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok {
-		return context.Background()
+		return nil
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if at := d.serving[server]; at != nil {
-		return at
+	servers.mu.Lock()
+	defer servers.mu.Unlock()
+	at := weak.Make(server)
+	s := servers.of[at]
+	if s != nil {
+		return s
 	}
-	at, end := context.WithCancel(context.Background())
-	server.RegisterOnShutdown(end)
-	d.serving[server] = at
-	return at
+	s = &serving{streams: map[*context.CancelFunc]bool{}}
+	if servers.of == nil {
+		servers.of = map[weak.Pointer[http.Server]]*serving{}
+	}
+	servers.of[at] = s
+	runtime.AddCleanup(server, func(at weak.Pointer[http.Server]) {
+		servers.mu.Lock()
+		defer servers.mu.Unlock()
+		delete(servers.of, at)
+	}, at)
+	server.RegisterOnShutdown(s.shutdown)
+	return s
+}
+
+func (s *serving) shutdown() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.over = true
+	for end := range s.streams {
+		(*end)()
+	}
+}
+
+// atShutdown calls end when the server shuts down, or immediately if it has begun to, until forget
+// is called.
+func (s *serving) atShutdown(end context.CancelFunc) (forget func()) {
+	if s == nil {
+		return func() {}
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.over {
+		end()
+	}
+	s.streams[&end] = true
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.streams, &end)
+	}
 }

@@ -14,12 +14,6 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// A copied is a copy of a task, with its description.
-type copied struct {
-	inspect.TaskCopy
-	Sentence string
-}
-
 type taskBody struct {
 	Queue    string
 	Asked    bool // a task was named
@@ -82,20 +76,17 @@ func (d *dashboard) explained(body *taskBody, e *inspect.Explanation, err error)
 		body.Err = printable(err.Error())
 		return
 	}
-	for i := range e.Copies {
-		if id := &e.Copies[i].AttemptID; line(*id, 64) != *id { // another program has written it, and no task runs under it
-			*id = ""
-		}
-	}
-	says := e.Sentences()
 	if len(e.Copies) == 0 {
-		body.Sentence = printable(strings.Join(says, " "))
+		body.Sentence = printable(e.String())
 	}
 	if body.Found != nil {
 		body.Error = body.Found.Error
 	}
-	for i, c := range e.Copies {
-		body.Copies = append(body.Copies, copied{c, says[i]})
+	for _, c := range e.Copies {
+		if line(c.AttemptID, 64) != c.AttemptID { // another program has written it, and no task runs under it
+			c.AttemptID = ""
+		}
+		body.Copies = append(body.Copies, copied{c, summary(&c)})
 		if c.Error != "" {
 			body.Error = ""
 		}
@@ -108,7 +99,7 @@ func (d *dashboard) explained(body *taskBody, e *inspect.Explanation, err error)
 
 // hides reports whether payloads are hidden, so that searching them is useless.
 func (d *dashboard) hides() bool {
-	return d.format != nil && d.format.text("", []byte("payload")) == ""
+	return d.opts.Payload != nil && d.hooks.payload("", []byte("payload")) == ""
 }
 
 // lookUp explains a typed payload. It's posted, so that it isn't in the URL.

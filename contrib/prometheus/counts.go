@@ -54,6 +54,15 @@ func newCounts(buckets []float64) counts {
 
 var running = prometheus.NewDesc("worqr_tasks_running", "Attempts in this process that have started and not ended.", []string{"queue", "handler"}, nil)
 
+// drop removes the series of a queue.
+func (c *counts) drop(queue string) {
+	for _, v := range c.all() {
+		if v, ok := v.(interface{ DeletePartialMatch(prometheus.Labels) int }); ok {
+			v.DeletePartialMatch(prometheus.Labels{"queue": queue})
+		}
+	}
+}
+
 func (c *counts) all() []prometheus.Collector {
 	return []prometheus.Collector{c.enqueued, c.canceled, c.changed, c.started, c.ended, c.failed, c.dropped, c.returned, c.evictions, c.evicted, c.losses, c.missed,
 		c.connected, c.run, c.wait, c.prefetched}
@@ -111,18 +120,25 @@ func (m *Metrics) Trace() *worqrtrace.Trace {
 		TasksReturned: func(q worqrtrace.Queue) { c.returned.WithLabelValues(m.labels.of(q.Queue)).Add(float64(q.Tasks)) },
 		Joined: func(q worqrtrace.Queue) {
 			h := handler(q.OnFailed)
-			c.begin(m.labels.add(q.Queue, h, 0), h)
+			c.begin(m.labels.joined(q.Queue, h), h)
 		},
-		Started:      m.started,
-		Ended:        m.ended,
-		Evicted:      func(worqrtrace.Worker) { c.evictions.Inc() },
+		Left:    func(q worqrtrace.Queue) { m.labels.left(q.Queue) },
+		Started: m.started,
+		Ended:   m.ended,
+		Evicted: func(worqrtrace.Worker) {
+			c.evictions.Inc()
+			m.labels.leftAll()
+		},
 		WorkerFailed: func(worqrtrace.Worker) { c.evicted.Inc() },
 		ConnectionLost: func(worqrtrace.Connection) {
 			c.losses.Inc()
 			c.connected.Set(0)
 		},
 		ConnectionRestored: func(worqrtrace.Connection) { c.connected.Set(1) },
-		Missed:             func(calls int) { c.missed.Add(float64(calls)) },
+		Missed: func(calls int) {
+			c.missed.Add(float64(calls))
+			m.labels.leftAll() // Left may be among them
+		},
 	}
 }
 
@@ -131,8 +147,12 @@ func (m *Metrics) started(t worqrtrace.Task) {
 	queue := m.labels.add(t.Queue, h, 1)
 	c.started.WithLabelValues(queue, h).Inc()
 	c.prefetched.WithLabelValues(queue).Observe(t.Waited.Seconds())
-	if waited, known := t.Wait(); known {
-		c.wait.WithLabelValues(queue).Observe(waited.Seconds())
+	since := t.EnqueuedAt
+	if t.DueAt.After(since) {
+		since = t.DueAt
+	}
+	if !since.IsZero() && t.Crashes == 0 && !t.OnFailed { // otherwise it ran in between
+		c.wait.WithLabelValues(queue).Observe(max(t.At.Sub(since), 0).Seconds()) // the clocks may differ
 	}
 }
 

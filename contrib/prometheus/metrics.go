@@ -82,8 +82,8 @@ type Options struct {
 	NoQueues bool
 	// MaxQueues limits the queues that have a label of their own; 0 is 200. Beyond it, worqr_queues_omitted
 	// says how many queues have no state here: a queue whose state is exported keeps its place as long as
-	// it exists, and others follow by name. Counts of this process have a label for the queues that it
-	// serves, and for the first others; the rest is added up as "{other}".
+	// it exists, and others follow by name. Counts of this process are added up as "{other}", except
+	// for the queues that it serves, and those that had events lately.
 	MaxQueues int
 	// Buckets of the histograms, in seconds; nil is 1 ms to 2 h. Servers that store native
 	// histograms get those, too.
@@ -136,7 +136,7 @@ func New(opts *Options) *Metrics {
 		m.opts.Buckets = []float64{.001, .005, .01, .05, .1, .5, 1, 5, 10, 30, 60, 300, 1800, 7200}
 	}
 	m.counts = newCounts(m.opts.Buckets)
-	m.labels = newLabels(m.opts.MaxQueues)
+	m.labels = newLabels(m.opts.MaxQueues, m.counts.drop)
 	return m
 }
 

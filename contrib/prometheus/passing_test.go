@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/matryer/is"
@@ -82,23 +83,63 @@ func TestQueuesPassThrough(t *testing.T) {
 	is.Equal(scrape()[waiting(next)], 1.)
 }
 
-// The counts of a served queue have a label of their own, whatever other queues the process used.
-func TestServedQueuesHaveLabels(t *testing.T) {
+// The counts of a served queue have a label of their own, whatever other queues the process used. Those that
+// it used and left give theirs to others, and no count goes wrong.
+func TestLabelsPassOn(t *testing.T) {
 	t.Parallel()
-	is := is.New(t)
-	m := New(&Options{MaxQueues: 10})
-	r, trace := registered(t, m), m.Trace()
-	for i := range 1000 {
-		trace.Enqueued(worqrtrace.Queue{Queue: fmt.Sprint("job-", i), Tasks: 1})
-	}
-	trace.Joined(worqrtrace.Queue{Queue: "\xff"})
-	trace.Started(worqrtrace.Task{Queue: "\xff"})
-	trace.Enqueued(worqrtrace.Queue{Queue: "\xff", Tasks: 3})
-	got := gathered(t, r)
-	is.Equal(labelled(got, "worqr_tasks_enqueued_total"), 12)
-	is.Equal(got[`worqr_tasks_enqueued_total{queue="{other}"}`], 990.)
-	is.Equal(got["worqr_tasks_enqueued_total{queue=\"\uFFFD\"}"], 3.)
-	is.Equal(got["worqr_tasks_running{handler=\"main\",queue=\"\uFFFD\"}"], 1.)
-	trace.Ended(worqrtrace.Task{Queue: "\xff", Outcome: worqrtrace.Finished})
-	is.Equal(gathered(t, r)["worqr_tasks_running{handler=\"main\",queue=\"\uFFFD\"}"], 0.)
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		m := New(&Options{MaxQueues: 10})
+		r, trace := registered(t, m), m.Trace()
+		added := func(queue string) string { return fmt.Sprintf("worqr_tasks_enqueued_total{queue=%q}", queue) }
+		runs := func(queue string) string {
+			return fmt.Sprintf(`worqr_tasks_running{handler="main",queue=%q}`, queue)
+		}
+		for i := range 10_000 {
+			trace.Enqueued(worqrtrace.Queue{Queue: fmt.Sprint("job-", i), Tasks: 1})
+			switch i {
+			case 5000:
+				trace.Joined(worqrtrace.Queue{Queue: "served"})
+			case 6000:
+				trace.Started(worqrtrace.Task{Queue: "elsewhere"}) // has no label
+			}
+			if i%1000 == 999 {
+				got := gathered(t, r)
+				_, has := got[runs("served")]
+				is.Equal(has, i > 5000)
+				is.True(labelled(got, "worqr_tasks_enqueued_total") <= 11)
+			}
+		}
+		got := gathered(t, r)
+		is.Equal(got[added("job-9999")], 0.)
+		is.True(got[added("{other}")] > 9900)
+		is.Equal(got[runs("{other}")], 1.)
+
+		time.Sleep(unused) // nothing happens
+		trace.Enqueued(worqrtrace.Queue{Queue: "late", Tasks: 3})
+		trace.Ended(worqrtrace.Task{Queue: "elsewhere", Outcome: worqrtrace.Finished})
+		got = gathered(t, r)
+		is.Equal(got[added("late")], 3.)
+		is.Equal(got[runs("{other}")]+got[runs("elsewhere")], 0.)
+		is.Equal(labelled(got, "worqr_tasks_enqueued_total"), 2) // and the others
+		_, has := got[runs("served")]
+		is.True(has)
+
+		for i := range 8 {
+			trace.Joined(worqrtrace.Queue{Queue: fmt.Sprint("other-", i)})
+		}
+		trace.Left(worqrtrace.Queue{Queue: "served"})
+		time.Sleep(unused)
+		trace.Enqueued(worqrtrace.Queue{Queue: "\xff", Tasks: 1})
+		got = gathered(t, r)
+		is.Equal(got[added("\uFFFD")], 1.)
+		_, has = got[runs("served")]
+		is.True(!has)
+		trace.Evicted(worqrtrace.Worker{})
+		time.Sleep(unused)
+		for i := range 10 {
+			trace.Enqueued(worqrtrace.Queue{Queue: fmt.Sprint("new-", i), Tasks: 1})
+		}
+		is.Equal(labelled(gathered(t, r), "worqr_tasks_running"), 0)
+	})
 }

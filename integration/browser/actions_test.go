@@ -70,10 +70,10 @@ func (b *tab) acts(verb string, fields ...string) {
 
 // Every action can be done with the mouse and has its effect, and there are no others.
 func TestActions(t *testing.T) {
-	f := stage(t)
-	b := open(t, f.peer, dash.Options{AllowActions: true, Interval: 100 * time.Millisecond})
+	f, held := stage(t), &brake{}
+	b := open(t, f.peer, dash.Options{AllowActions: true, Interval: 100 * time.Millisecond, Payload: held.payload})
 	b.size(1280, 1000)
-	all := actions(f, b)
+	all := actions(f, b, held)
 	tested := func(verb string) bool { return slices.ContainsFunc(all, func(d action) bool { return d.verb == verb }) }
 	offered := map[string]bool{}
 	look := func() {

@@ -2,6 +2,7 @@ package browser
 
 import (
 	"slices"
+	"sync"
 
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
@@ -19,9 +20,36 @@ type action struct {
 	so     func() bool
 }
 
+// A brake makes the first payload that a search reads wait, while it's on.
+type brake struct {
+	mu   sync.Mutex
+	hold chan struct{} // nil: off
+}
+
+func (b *brake) set() { b.mu.Lock(); b.hold = make(chan struct{}); b.mu.Unlock() }
+func (b *brake) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.hold != nil {
+		close(b.hold)
+		b.hold = nil
+	}
+}
+
+// payload is an Options.Payload.
+func (b *brake) payload(queue string, p []byte) string {
+	b.mu.Lock()
+	hold := b.hold
+	b.mu.Unlock()
+	if hold != nil && queue == "slow" {
+		<-hold
+	}
+	return string(p)
+}
+
 // actions are all actions, in an order in which each has something to do.
-func actions(f *fleet, b *tab) []action {
-	t, q, victims := f.t, f.emails, f.worker("victim", "victims")
+func actions(f *fleet, b *tab, held *brake) []action {
+	t, q, victims, slow := f.t, f.emails, f.worker("victim", "victims"), f.worker("tortoise", "slow")
 	stats := func() inspect.QueueStats { return peertest.Stats(t, q) }
 	failures := func(n int) func() bool { return func() bool { return stats().Failed == n } }
 	paused := func(is bool) func() bool { return func() bool { return stats().Paused == is } }
@@ -35,9 +63,15 @@ func actions(f *fleet, b *tab) []action {
 		{verb: "resume", page: "queue?name=emails&tab=running", says: "no longer paused", so: paused(false)},
 		{verb: "requeue", page: "failed?name=emails", on: choose, says: "1 task put back", so: failures(2)},
 		{verb: "discard", page: "failed?name=emails", on: choose, says: "1 task deleted", so: failures(1)},
-		{verb: "requeue-matching", page: "failed?name=emails&reason=o", says: "1 task put back", so: failures(0)},
-		{verb: "discard-matching", before: func() { fail(t, victims, "worse", "disk full") }, page: "failed?name=victims", says: "1 task deleted",
+		{verb: "requeue-matching", page: "failed?name=emails&reason=o", says: "requeued 1 task", so: failures(0)},
+		{verb: "discard-matching", before: func() { fail(t, victims, "worse", "disk full") }, page: "failed?name=victims", says: "deleted 1 task",
 			so: func() bool { return peertest.Stats(t, victims).Failed == 0 }},
+		{verb: "requeue-matching", before: func() { fail(t, slow, "much", "too slow") }, page: "failed?name=slow&payload=much", on: held.set,
+			says: "requeuing 0 tasks", so: func() bool { return true }},
+		{verb: "stop", page: "failed?name=slow", says: "stop", so: func() bool {
+			held.release()
+			return peertest.Stats(t, slow).Failed == 1
+		}},
 		{verb: "cancel", page: "task?name=emails&key=invoice-7", says: "canceled", so: func() bool { return !has(t, q, "invoice-7") }},
 		{verb: "run-now", page: "recurring", says: "starts now", so: func() bool { return f.runs.Load() == 1 }},
 		{verb: "return", before: func() { peertest.Enqueue(t, victims, "held"); peertest.Take(t, victims) }, page: "queue?name=victims&tab=running",
