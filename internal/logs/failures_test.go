@@ -3,7 +3,6 @@ package logs
 import (
 	"testing"
 	"testing/synctest"
-	"time"
 )
 
 // Warnings don't use up the limit of errors, and stacks have one of their own.
@@ -26,9 +25,7 @@ func TestFailures(t *testing.T) {
 			want = append(want, "worqr: a warning")
 		}
 		says(append(want, "worqr: an error", "handler panicked", "handler panicked", "handler panicked")...)
-		time.Sleep(time.Second)
 		f.Flush()
-		synctest.Wait()
 		says("more tasks failed and will be retried, or have other warnings\" count=30 ", "more handlers panicked, or didn't return after their context ended\" count=2 ")
 	})
 }
