@@ -40,7 +40,7 @@ const (
 func newClockwork(t *testing.T) *clockwork {
 	server, conn := redistest.StartAndDial(t)
 	door := redistest.Listen(t, func(client net.Conn) { timeless(t, client, server.Addr()) })
-	c := &clockwork{conn: conn, line: redisconn.NewLine(redistest.Sure(redisconn.FromURL(door.URL()))(t), time.Minute)}
+	c := &clockwork{conn: conn, line: redisconn.NewLine(redistest.Sure(store.Open(door.URL(), store.Access{}))(t).Dial(), time.Minute)}
 	t.Cleanup(c.line.Close)
 	for _, pipe := range []*[2]*os.File{&c.ask, &c.answer} {
 		r, w, err := os.Pipe()

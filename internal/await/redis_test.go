@@ -12,7 +12,6 @@ import (
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/logs"
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
@@ -24,7 +23,7 @@ func TestMain(m *testing.M) { os.Exit(redistest.Main(m.Run)) }
 func TestEndsInRedis(t *testing.T) {
 	is := is.New(t)
 	const tasks = 250 // more than a page
-	lines := store.NewLines(store.Single(redistest.Sure(redisconn.FromURL(redistest.URL()))(t)), logs.New(slog.New(slog.DiscardHandler)), 10*time.Second, 10*time.Second)
+	lines := store.NewLines(store.Single(redistest.Sure(store.Open(redistest.URL(), store.Access{}))(t).Dial()), logs.New(slog.New(slog.DiscardHandler)), 10*time.Second, 10*time.Second)
 	t.Cleanup(lines.Close)
 	q := keys.NewSpace(redistest.Prefix(t)).Queue("q")
 	shared, conn := store.SharedOf(q), redistest.Conn(t)

@@ -12,12 +12,9 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
-
-func dialOf() (redisconn.Dial, error) { return redisconn.FromURL(redistest.URL()) }
 
 // shaOf returns the digest of a script, which is in each call of it.
 func shaOf(verb string) string {
@@ -217,7 +214,7 @@ func TestCutsAndEvictions(t *testing.T) {
 	}
 	for i := range peers {
 		link := redistest.NewLink(t, server.Addr())
-		p := &peer{world: worldOf(t, redistest.Sure(redisconn.FromURL(link.URL()))(t), LeaseOf(time.Hour), prefix), link: link}
+		p := &peer{world: worldOf(t, redistest.Sure(store.Open(link.URL(), store.Access{}))(t).Dial(), LeaseOf(time.Hour), prefix), link: link}
 		p.conn = redistest.Dial(t, server.URL())
 		p.Serve(func(ctx context.Context, a *Attempt) ([]byte, error) {
 			mu.Lock()

@@ -300,7 +300,7 @@ func TestReturn(t *testing.T) {
 // newHand returns a view of the same queue that is served by hand.
 func newHand(w *world) *world {
 	w.Helper()
-	h := worldOf(w, redistest.Sure(dialOf())(w), LeaseOf(time.Hour), strings.TrimSuffix(w.keys.Waiting(), ":queues:{q}"))
+	h := worldOf(w, redistest.Sure(store.Open(redistest.URL(), store.Access{}))(w).Dial(), LeaseOf(time.Hour), strings.TrimSuffix(w.keys.Waiting(), ":queues:{q}"))
 	h.conn = w.conn
 	return h
 }
@@ -419,7 +419,7 @@ func TestPanics(t *testing.T) {
 func TestExclusive(t *testing.T) {
 	t.Parallel()
 	began, cause := make(chan struct{}), make(chan error)
-	w := worldOf(t, redistest.Sure(dialOf())(t), LeaseOf(300*time.Millisecond), redistest.Prefix(t))
+	w := worldOf(t, redistest.Sure(store.Open(redistest.URL(), store.Access{}))(t).Dial(), LeaseOf(300*time.Millisecond), redistest.Prefix(t))
 	o := plain
 	o.Exclusive = true
 	w.Serve(func(ctx context.Context, _ *Attempt) ([]byte, error) {

@@ -104,7 +104,7 @@ func TestEnqueue(t *testing.T) {
 func TestEnqueueOnceAfterLostReply(t *testing.T) {
 	b := newBench(t)
 	link := redistest.NewLink(t, strings.TrimPrefix(redistest.URL(), "redis://"))
-	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(link.URL()))(t), 5*time.Second)
+	line := redisconn.NewLine(redistest.Sure(Open(link.URL(), Access{}))(t).Dial(), 5*time.Second)
 	t.Cleanup(line.Close)
 	p := NewProducer(line, b.space, logs.New(slog.New(slog.DiscardHandler)))
 	for _, call := range []func() (bool, error){
@@ -215,7 +215,7 @@ func TestProducerWithFewPermissions(t *testing.T) {
 		"~"+q.Waiting(), "~"+q.Idle(), "~"+q.Workers(), "~"+keys.None(q)+"*", "&*")
 	u := redistest.Sure(url.Parse(server.URL()))(t)
 	u.User = url.UserPassword("producer", "x")
-	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(u.String()))(t), 5*time.Second)
+	line := redisconn.NewLine(redistest.Sure(Open(u.String(), Access{}))(t).Dial(), 5*time.Second)
 	t.Cleanup(line.Close)
 	p := NewProducer(line, b.space, logs.New(slog.New(slog.DiscardHandler)))
 	for range 2 {
