@@ -75,7 +75,7 @@ func TestNight(t *testing.T) {
 	}
 }
 
-// A day with ten recurring jobs takes a second or two: an idle peer sends little. Most commands are pings,
+// A day with ten recurring jobs takes a few seconds: an idle peer sends little. Most commands are pings,
 // which take about 10 µs.
 func TestDay(t *testing.T) {
 	t.Parallel()
