@@ -178,7 +178,7 @@ func TestExplainWaits(t *testing.T) {
 func TestCommandsUnreachable(t *testing.T) {
 	t.Parallel()
 	for _, url := range []string{"redis://:" + canary + "@127.0.0.1:1", "http://:" + canary + "@host", "redis://:" + canary + "@%zz"} {
-		for _, args := range [][]string{{"check"}, {"check", "--repair", "--lease", "3s"}, {"explain", "q", "a"}, {"bench"}} {
+		for _, args := range [][]string{{"check"}, {"check", "--repair", "--lease", "3s"}, {"explain", "q", "a"}} {
 			if out, status := command(t, "", append(args, "--redis", url)...); status != exitFailed || !strings.HasPrefix(out, "worqr: ") {
 				t.Errorf("%s: exit status %d:\n%s", args, status, out)
 			}

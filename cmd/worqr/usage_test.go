@@ -44,7 +44,7 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"check", "--repair"}, "--lease"}, // with a shorter one, live workers may be evicted
 		{[]string{"check", "--prefix", canary + "{"}, "the value of --prefix is not valid"},
 		{[]string{"demo", "--seconds", canary}, "the value of --seconds is not valid"},
-		{[]string{"bench", "--redis", url + "%zz"}, "the host is invalid"},
+		{[]string{"queues", "--redis", url + "%zz"}, "the host is invalid"},
 		{[]string{"queus"}, "where a command was expected; did you mean queues? See worqr --help"},
 		{[]string{"queus", canary}, "did you mean queues?"},
 		{[]string{"pauze"}, "did you mean pause?"},
@@ -218,7 +218,7 @@ func TestHostileServer(t *testing.T) {
 			_, _ = c.Write([]byte("-ERR " + strings.NewReplacer("\n", "", "\r", "").Replace(attack) + "\r\n"))
 		}
 	})
-	for _, args := range [][]string{{"explain", "q", "task"}, {"check"}, {"bench"}} {
+	for _, args := range [][]string{{"explain", "q", "task"}, {"check"}} {
 		var out bytes.Buffer
 		status := run(append(args, "--redis", door.URL()), strings.NewReader(""), &out, &out)
 		if status != exitFailed || acted(out.String()) || !strings.Contains(out.String(), "title") {
