@@ -79,7 +79,6 @@ func commands() []entry {
 				"What it prints, up to 1 MiB, is the task's result, which \"worqr watch\" and \"worqr wait\" show; the end of its error output is the reason for a failure. " +
 				"Its environment has WORQR_QUEUE, WORQR_ATTEMPT, WORQR_TOKEN, WORQR_KEY, WORQR_RETRIES and WORQR_CRASHES, and a few variables of this process, but not REDIS_URL, which may have a password. " +
 				"The exit status is 0 after SIGTERM or Ctrl-C, once the programs have ended. With --json, the log is JSON, too, and at the end, one object has the number of tasks finished, retried and failed."},
-		{"run", "demo", &demoCommand{}, "Watch three peers at work: one is killed, tasks fail, one is canceled, and nothing is lost.", ""},
 		{"run", "serve", &serveCommand{}, "Serve the dashboard.",
 			"Serves the dashboard until Ctrl-C. While Redis is down, it still answers, and says so. It reads Redis only while a page is open. Actions are logged. To put it behind your own login, mount package dash in your service."},
 		{"run", "completion", &completionCommand{}, "Print the completion script for bash, zsh or fish.",
@@ -87,7 +86,6 @@ func commands() []entry {
 				"Names of queues come from the Redis at $REDIS_URL, unless it takes longer than a second to answer."},
 		{"run", "version", &versionCommand{}, "Print the version.", ""},
 		{"", "complete", &completeCommand{}, "Answer a completion script.", ""},
-		{"", "peer", &peerCommand{}, "Be one of the demo's peers.", ""},
 	}
 }
 

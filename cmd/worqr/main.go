@@ -1,8 +1,5 @@
 // Command worqr operates worqr queues from a shell: it shows the state of a fleet, finds problems, and fixes
-// them. It uses the Redis at REDIS_URL, while the fleet runs. See "worqr --help" and docs/cli.md. The
-// demo needs nothing but Go. In a clone of the repository:
-//
-//	go run ./cmd/worqr demo
+// them. It uses the Redis at REDIS_URL, while the fleet runs. See "worqr --help" and docs/cli.md.
 package main
 
 import (

@@ -63,7 +63,6 @@ func hint(text string) string {
 		{notPattern, "it isn't a regular expression (RE2)"},
 		{noText, "it's empty"},
 		{"bit int", "write a whole number"},
-		{"a float", "write a number"},
 	} {
 		if strings.Contains(text, h.sign) {
 			return "; " + h.says

@@ -28,7 +28,7 @@ func TestArgumentsAreSecret(t *testing.T) {
 	}{
 		{[]string{url}, "unexpected argument 1 (not shown, since it may be secret), where a command was expected; see worqr --help"},
 		{[]string{"check", url}, "unexpected argument 2 (not shown, since it may be secret); see worqr check --help"},
-		{[]string{"demo", "--seconds", "4", url}, "unexpected argument 4"},
+		{[]string{"workers", "--prefix", "p", url}, "unexpected argument 4"},
 		{[]string{"explain", "q", "p", url}, "unexpected argument 4"},
 		{[]string{"explain", url}, "not a URL"},
 		{[]string{"explain", "a " + canary}, "not a valid queue name"},
@@ -43,7 +43,6 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"check", "--repair=" + canary}, "not"},
 		{[]string{"check", "--repair"}, "--lease"}, // with a shorter one, live workers may be evicted
 		{[]string{"check", "--prefix", canary + "{"}, "the value of --prefix is not valid"},
-		{[]string{"demo", "--seconds", canary}, "the value of --seconds is not valid"},
 		{[]string{"queues", "--redis", url + "%zz"}, "the host is invalid"},
 		{[]string{"queus"}, "where a command was expected; did you mean queues? See worqr --help"},
 		{[]string{"queus", canary}, "did you mean queues?"},
@@ -57,8 +56,7 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"failed", "q", "--kind=" + canary}, "it must be failed, malformed, expired or crashed"},
 		{[]string{"failed", "q", "--reason", "(" + canary}, "the value of --reason is not valid; it isn't a regular expression (RE2)"},
 		{[]string{"completion", canary}, "the value of <shell> is not valid; it must be bash, zsh or fish; see worqr completion --help"},
-		{[]string{"demo", "--seconds", "0"}, "--seconds must be from 3 to 3600; see worqr demo --help"},
-		{[]string{"demo", "--seconds", canary}, "the value of --seconds is not valid; write a number"},
+		{[]string{"top", "--every", "1ms"}, "--every must be at least 100ms; see worqr top --help"},
 		{[]string{"failed", "q", "--since", "2d"}, "the value of --since is not valid; days aren't a unit: write 48h"},
 		{[]string{"failed", "q", "-n", canary}, "the value of --limit is not valid; write a whole number"},
 		{[]string{"enqueue", "q", "p", "--keep-result", "1ms"}, "--keep-result must be from 1s to 30 days"},

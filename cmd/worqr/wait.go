@@ -8,15 +8,6 @@ import (
 // patience is how long the end of a program that this one controls may take.
 const patience = 8 * time.Second
 
-// until waits until t. If ctx has ended it fails, even if t has passed: an interrupted command starts nothing new.
-func until(ctx context.Context, t time.Time) error {
-	select {
-	case <-time.After(time.Until(t)):
-	case <-ctx.Done():
-	}
-	return context.Cause(ctx)
-}
-
 // every calls look, with pauses, until it reports that it has seen enough.
 func every(ctx context.Context, pause time.Duration, look func() (enough bool, err error)) error {
 	looks := time.NewTicker(pause)

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"context"
+	"fmt"
 	"os"
 	"regexp"
 	"strconv"
@@ -17,14 +18,14 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// asCommand is the environment variable that makes the test binary run the command.
-const asCommand = "WORQR_TEST_AS_COMMAND"
-
-// TestMain may run the command: the demo starts its own program once for each
-// peer.
+// TestMain may be a peer: the demo starts its own program once for each.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == "peer" || os.Getenv(asCommand) != "" {
-		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	if len(os.Args) > 1 && os.Args[1] == "peer" {
+		if err := run(os.Args[1:], os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		return
 	}
 	os.Exit(redistest.Main(m.Run))
 }
@@ -46,9 +47,11 @@ var story = []string{
 
 func TestDemo(t *testing.T) {
 	is := redistest.Parallel(t)
-	out, status := command(t, "", "demo", "--seconds", "6")
+	var b bytes.Buffer
+	err := run([]string{"-seconds", "6"}, &b)
+	out := b.String()
 	t.Log("\n" + out)
-	is.Equal(status, exitWell)
+	is.NoErr(err)
 	n := figures(t, out)
 	is.Equal(n["lost"], 0)
 	is.Equal(n["canceled"], 1)
@@ -99,7 +102,7 @@ func TestInterrupted(t *testing.T) {
 			ctx, cancel := context.WithCancel(t.Context())
 			defer cancel()
 			h := &heckler{at: at, end: cancel}
-			is.NoErr((&demoCommand{Seconds: 5}).Run(ctx, h))
+			is.NoErr(show(ctx, 5*time.Second, h))
 			n := figures(t, h.String())
 			is.True(strings.Contains(h.String(), "interrupted"))
 			is.Equal(n["lost"], 0)
@@ -114,7 +117,7 @@ func TestDemoLoses(t *testing.T) {
 	_, q := peertest.OpenQueue(t, worqr.Options{})
 	var out bytes.Buffer
 	d := &demo{queue: q, out: &out, keys: []string{"gone"}}
-	is.Equal(d.sum(t.Context()), errTold)
+	is.Equal(d.sum(t.Context()), errLost)
 	is.Equal(figures(t, out.String())["lost"], 1)
 }
 

@@ -13,20 +13,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/cmd/worqr/internal/words"
 )
-
-type demoCommand struct {
-	Seconds float64 `default:"14" help:"Maximum duration in seconds; the default is 14."`
-}
-
-// Validate is called by kong.
-func (c *demoCommand) Validate() error {
-	if c.Seconds < 3 || c.Seconds > 3600 {
-		return usage("--seconds must be from 3 to 3600")
-	}
-	return nil
-}
 
 const (
 	peers = 3
@@ -71,8 +58,8 @@ type demo struct {
 	retried  int            // attempts
 }
 
-// Run shows the demo, and fails when a task was lost.
-func (c *demoCommand) Run(outer context.Context, out io.Writer) (err error) {
+// show shows a demo that takes up to total, and fails when a task was lost.
+func show(outer context.Context, total time.Duration, out io.Writer) (err error) {
 	server := miniredis.NewMiniRedis()
 	server.ClockTTL(true) // registrations of dead peers expire, as they do in Redis
 	if err := server.Start(); err != nil {
@@ -88,7 +75,7 @@ func (c *demoCommand) Run(outer context.Context, out io.Writer) (err error) {
 	ctx, fail := context.WithCancelCause(outer)
 	defer fail(nil)
 	d := &demo{
-		total: time.Duration(c.Seconds * float64(time.Second)), began: time.Now(),
+		total: total, began: time.Now(),
 		queue: p.Queue(demoQueue), peer: p, failed: fail, out: out, runners: map[string]int{},
 	}
 	d.say("an in-memory Redis starts; to watch, run: worqr top --redis %s", url)
@@ -204,6 +191,14 @@ func (d *demo) put(ctx context.Context, key string, j job) error {
 	return nil
 }
 
+// counted formats a number of tasks.
+func counted(n int) string {
+	if n == 1 {
+		return "1 task"
+	}
+	return fmt.Sprint(n, " tasks")
+}
+
 // produce enqueues tasks faster than two peers can run them.
 func (d *demo) produce(ctx context.Context, end time.Time) {
 	n, count := 0, 2*peers*slots // so that all are busy from the start
@@ -256,7 +251,7 @@ func (d *demo) hear(c *child, r report) {
 		d.sayLocked("%s fails on %s: %s; retry in %v", r.Key, c.name(), r.Error, r.Pause.Round(time.Millisecond))
 	case reportReturned:
 		d.returned += r.Tasks
-		d.sayLocked("%s returns %s to the front of the queue", c.name(), words.Counted(r.Tasks, "task"))
+		d.sayLocked("%s returns %s to the front of the queue", c.name(), counted(r.Tasks))
 	}
 }
 
@@ -284,7 +279,7 @@ func (d *demo) kill(ctx context.Context, number int) error {
 			held++
 		}
 	}
-	d.say("%s is killed while it holds %s", c.name(), words.Counted(held, "task"))
+	d.say("%s is killed while it holds %s", c.name(), counted(held))
 	return nil
 }
 
@@ -305,7 +300,10 @@ func (d *demo) cancel(ctx context.Context) error {
 	return nil
 }
 
-var errEnd = errors.New("timed out")
+var (
+	errEnd  = errors.New("timed out")
+	errLost = errors.New("tasks were lost")
+)
 
 // drain waits until all tasks have ended, or time is up.
 func (d *demo) drain(ctx context.Context) error {
@@ -360,5 +358,8 @@ func (d *demo) sum(ctx context.Context) error {
   %6d  started again because of that: delivery is at least once
   %6d  retried, after attempts that failed
 `, len(d.keys), finished, canceled, left, lost, d.returned, d.again, d.retried)
-	return toldIf(lost > 0, err)
+	if lost > 0 {
+		err = errLost
+	}
+	return err
 }

@@ -19,13 +19,6 @@ const (
 	slots     = 4 // tasks that a peer runs at once
 )
 
-// A peerCommand is one peer of the demo, in a process of its own. It ends when its input does, and so when the demo
-// is killed.
-type peerCommand struct {
-	Redis string        `required:""`
-	Name  string        `required:""`
-	Lease time.Duration `required:""`
-}
 
 // A report is what a peer sends the demo, one JSON object per line.
 type report struct {
@@ -43,12 +36,12 @@ const (
 	reportReturned = "returned" // Tasks of a dead peer were put back
 )
 
-// Run serves the queue until the input ends.
-func (c *peerCommand) Run(ctx context.Context, out io.Writer) error {
+// serve is one peer of the demo, in a process of its own. It ends when its input does, and so when the demo is killed.
+func serve(url, name string, lease time.Duration, out io.Writer) error {
 	signal.Ignore(os.Interrupt)                                  // Ctrl-C goes to all processes at the terminal; the demo decides
 	say := func(r report) { _ = json.NewEncoder(out).Encode(r) } // if the demo is gone, the input has ended
-	p, err := worqr.Open(c.Redis, &worqr.Options{
-		Name: c.Name, Lease: c.Lease, Drain: time.Second, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
+	p, err := worqr.Open(url, &worqr.Options{
+		Name: name, Lease: lease, Drain: time.Second, Logger: slog.New(slog.NewTextHandler(os.Stderr, nil)),
 		Trace: &worqrtrace.Trace{
 			Started: func(t worqrtrace.Task) { say(report{Event: reportStarted, Key: t.Key, Retries: t.Retries}) },
 			Ended: func(t worqrtrace.Task) {
@@ -66,7 +59,7 @@ func (c *peerCommand) Run(ctx context.Context, out io.Writer) error {
 		Concurrency: slots, Grace: time.Second,
 		Backoff: func(t *worqr.Task, _ error) time.Duration { return 500 * time.Millisecond << t.Retries },
 	})
-	ctx, end := context.WithCancel(context.WithoutCancel(ctx))
+	ctx, end := context.WithCancel(context.Background())
 	go func() {
 		_, _ = io.Copy(io.Discard, os.Stdin) // any end or error is the end
 		end()

@@ -33,7 +33,7 @@ func spawn(number int, url string, lease time.Duration, hear func(*child, report
 		return nil, fmt.Errorf("start a peer: %w", err)
 	}
 	c := &child{number: number, exited: make(chan struct{})}
-	c.cmd = exec.Command(program, "peer", "--redis", url, "--name", c.name(), "--lease", lease.String())
+	c.cmd = exec.Command(program, "peer", url, c.name(), lease.String())
 	c.cmd.Stderr = &c.said
 	if c.in, err = c.cmd.StdinPipe(); err != nil {
 		return nil, fmt.Errorf("start a peer: %w", err)
