@@ -62,7 +62,7 @@ func (s *Session) handle(r *round, res store.Result) {
 	}
 	if res.Dropped > 0 {
 		s.queue.counts.Dropped.Add(int64(res.Dropped))
-		s.dropped.Add(res.Dropped, r.Finish.MaxFailed)
+		s.engine.failures.Dropped(s.queue.id, res.Dropped, r.Finish.MaxFailed)
 		s.engine.Trace.FailedDropped(worqrtrace.Queue{At: time.Now(), Queue: s.queue.name, WorkerID: s.member.Worker, Tasks: res.Dropped})
 	}
 	if o.err == nil {

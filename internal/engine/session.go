@@ -36,7 +36,6 @@ type Session struct {
 	draining chan struct{} // closed when the worker begins to leave
 	poked    chan struct{} // holds a value when run has something to do; capacity 1
 	upset    logs.Outage   // failed rounds
-	dropped  logs.Loss
 	retry    store.Backoff // of failed rounds; used by run
 	refusals time.Time     // since when Redis refuses what it will soon accept; zero: it doesn't. Used by run
 	quiet    chan struct{} // closed when the session is silent
@@ -62,7 +61,6 @@ func newSession(q *Queue, v *store.View, m Membership) *Session {
 		state: newState(m.Round, q.serves()), marks: marks{token: m.Asked, round: m.Round},
 		lease: lease{sure: q.engine.Lease.Sure, renewed: time.Now()}, stops: stops{attempts: map[string]int64{}},
 	}
-	s.dropped.Log, s.dropped.Queue = q.engine.Log, q.id
 	s.ctx, s.stop = context.WithCancel(context.Background())
 	s.clock = time.AfterFunc(time.Hour, func() { s.Wake() })
 	s.clock.Stop()
@@ -285,7 +283,6 @@ func (s *Session) endLocked(err error, returned bool) {
 	s.stop()
 	s.lease.stop()
 	s.clock.Stop()
-	s.mu.laterLocked(s.dropped.Flush)
 	s.queue.forgoLocked()
 	s.loseFlightLocked(err)
 	for _, end := range slices.Concat(s.say, s.refused) {

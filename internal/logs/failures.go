@@ -1,6 +1,9 @@
 package logs
 
-import "sync"
+import (
+	"sync"
+	"time"
+)
 
 // A FailurePolicy selects which failures of handlers are logged.
 type FailurePolicy int
@@ -16,6 +19,7 @@ const (
 	failureLines = 20 // a second, per queue
 	failurePeak  = 50 // a second, per peer
 	stackLines   = 1  // a second, per peer: finding a stack briefly stops the program
+	dropLines    = 1  // a minute, per queue
 	maxPlaces    = 1000
 )
 
@@ -26,6 +30,7 @@ type Failures struct {
 	warnings Limiter
 	errors   Limiter // so that retries don't hide that tasks have failed for good
 	stacks   Limiter
+	drops    Limiter
 
 	mu    sync.Mutex   // protects the field below
 	known map[any]bool // places that have panicked
@@ -42,6 +47,7 @@ func NewFailures(log *Log, policy FailurePolicy) *Failures {
 		warnings: Limiter{Say: log.Warn, What: "worqr: more tasks failed and will be retried, or have other warnings", Each: failureLines, All: peak},
 		errors:   Limiter{Say: log.Error, What: "worqr: more tasks failed for good", Each: failureLines, All: peak},
 		stacks:   Limiter{Say: log.Error, What: "worqr: more handlers panicked, or didn't return after their context ended", Each: stackLines, All: stackLines},
+		drops:    Limiter{Say: log.Error, What: "worqr: more failed tasks were dropped for good", Each: dropLines, All: failurePeak, Period: time.Minute},
 	}
 }
 
@@ -76,6 +82,14 @@ func (f *Failures) Stuck(queue string, attrs func() []any) {
 	}
 }
 
+// Dropped logs that tasks were dropped from a failed queue that keeps kept tasks, within limits.
+func (f *Failures) Dropped(queue string, tasks, kept int) {
+	if f.drops.AllowMany(queue, tasks) {
+		f.log.Error("worqr: the failed queue is full, and its oldest tasks were dropped for good; raise KeepFailed, or requeue or delete failed tasks in time",
+			"queue", queue, "dropped", tasks, "kept", kept)
+	}
+}
+
 // isFirst reports whether this is the first panic at the place. It returns false once there are too
 // many places to remember.
 func (f *Failures) isFirst(place any) bool {
@@ -93,4 +107,5 @@ func (f *Failures) Flush() {
 	f.warnings.Flush()
 	f.errors.Flush()
 	f.stacks.Flush()
+	f.drops.Flush()
 }

@@ -9,16 +9,18 @@ import (
 	"time"
 )
 
-// A Limiter lets a limited number of lines a second through, and counts the rest. At the end of
-// each second in which it suppressed lines, it logs their number.
+// A Limiter lets a limited number of lines through in each period, and counts the rest. At the end of
+// each period in which it suppressed lines, it logs their number.
 type Limiter struct {
 	Say  func(msg string, attrs ...any) // logs the summary
 	What string                         // its message
-	Each int                            // lines a second per queue
-	All  int                            // lines a second in total; 0 is no limit
+	Each int                            // lines a period per queue
+	All  int                            // lines a period in total; 0 is no limit
+
+	Period time.Duration // 0 is a second
 
 	mu    sync.Mutex // protects the fields below
-	began time.Time  // start of the current second
+	began time.Time  // start of the current period
 	lines int        // lines let through in it
 	of    map[string]int
 	left  map[string]int // lines suppressed, by queue
@@ -35,8 +37,8 @@ func (l *Limiter) AllowMany(queue string, several int) bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	now := time.Now()
-	if now.Sub(l.began) >= time.Second {
+	now, period := time.Now(), cmp.Or(l.Period, time.Second)
+	if now.Sub(l.began) >= period {
 		l.summarizeLocked()
 		l.began, l.lines, l.of = now, 0, map[string]int{}
 	}
@@ -47,7 +49,7 @@ func (l *Limiter) AllowMany(queue string, several int) bool {
 	}
 	if l.left == nil {
 		l.left = map[string]int{}
-		rest := time.Second - now.Sub(l.began)
+		rest := period - now.Sub(l.began)
 		if l.timer == nil {
 			l.timer = time.AfterFunc(rest, l.Flush)
 		} else {
