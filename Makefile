@@ -29,7 +29,7 @@ UNRACED = internal/store internal/walls
 test-modules:
 	@for shell in zsh fish; do command -v $$shell >/dev/null || echo "test: skipping completion in $$shell, which isn't installed"; done
 	@failed=0; \
-	$(TEST) -p $(if $(RACE),1,2) ./internal/store ./contrib/prometheus/... ./cmd/worqr/... ./bench/... ./internal/walls ./contrib/otel ./examples/demo ./examples/service ./examples/fromasynq & plain=$$!; \
+	$(TEST) -p $(if $(RACE),1,2) ./internal/store ./examples/worker ./contrib/prometheus ./cmd/worqr/... ./bench/... ./internal/walls ./contrib/otel ./examples/demo ./examples/service ./examples/fromasynq & plain=$$!; \
 	$(TEST) -p $(if $(RACE),2,3) $(RACE) ./integration/api ./worqrtest/... $$(go list ./... | grep -v $(UNRACED:%=-e /%$$)) || failed=1; \
 	(cd integration && $(TEST) $(RACE)) || failed=1; \
 	wait $$plain || failed=1; \

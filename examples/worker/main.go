@@ -1,4 +1,4 @@
-// Command service is a worker with metrics and probes, as deploy/fleet and deploy/kubernetes run it.
+// Command worker works on a queue, with metrics and probes, as deploy/fleet and deploy/kubernetes run it.
 //
 //	REDIS_URL   where Redis is; redis://localhost:6379 by default
 //	ADDR        address of /metrics, /livez and /readyz; :8080 by default
@@ -47,7 +47,7 @@ func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop) // a second signal ends the program at once
 	if err := run(ctx); err != nil {
-		slog.Error("service: exiting", "err", err)
+		slog.Error("worker: exiting", "err", err)
 		os.Exit(1)
 	}
 }
@@ -158,7 +158,7 @@ func produce(ctx context.Context, queue *worqr.Queue, rate float64) {
 			kind = "slow"
 		}
 		if _, err := queue.Add(ctx, worqr.TaskSpec{Payload: []byte(kind)}); err != nil && ctx.Err() == nil {
-			slog.Warn("service: can't add a task", "err", err)
+			slog.Warn("worker: can't add a task", "err", err)
 		}
 	}
 }

@@ -32,8 +32,8 @@ import (
 func TestMain(m *testing.M) { os.Exit(peertest.Main(m)) }
 
 const (
-	deploy = "../../../deploy/"
-	docs   = "../../../docs/"
+	deploy = "../../deploy/"
+	docs   = "../../docs/"
 )
 
 func read(t testing.TB, file string) string {
@@ -471,7 +471,7 @@ func TestDeployment(t *testing.T) {
 		peertest.Must(t, yaml.Unmarshal([]byte(read(t, deploy+file)), &any))
 	}
 	for _, m := range regexp.MustCompile(`go build .* (\./\S+)`).FindAllStringSubmatch(read(t, deploy+"fleet/Dockerfile"), -1) {
-		_ = read(t, "../../../"+m[1]+"/main.go")
+		_ = read(t, "../../"+m[1]+"/main.go")
 	}
 }
 
