@@ -3,9 +3,11 @@ package doctor
 import (
 	"bytes"
 	"context"
+	"strconv"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/invariants"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -81,9 +83,7 @@ func (q Question) once(ctx context.Context) (*explanation, error) {
 	for i := range e.Copies {
 		c := &e.Copies[i]
 		if err == nil && c.State == inspect.CopyRunning {
-			var h store.Holder
-			h, err = store.ReadHolder(ctx, q.Runner, q.Space, q.keys(), c.WorkerID)
-			e.held(c, h, q.Beat)
+			err = q.held(ctx, e, c)
 		}
 	}
 	return e, err
@@ -219,21 +219,37 @@ func hasFailed(t *store.About) inspect.TaskCopy {
 }
 
 // held describes the worker that holds a copy.
-func (e *explanation) held(c *inspect.TaskCopy, h store.Holder, beat time.Duration) {
-	c.WorkerName, c.Host, c.PID = h.Name, h.Host, h.PID
+func (q Question) held(ctx context.Context, e *explanation, c *inspect.TaskCopy) error {
+	registered, err := store.Registrations(ctx, q.Runner, q.Space, []string{c.WorkerID})
+	if err != nil {
+		return err
+	}
+	if len(registered) > 0 {
+		c.WorkerName, c.Host, c.PID = registered[0].Name, registered[0].Host, registered[0].PID
+	}
+	p, _, err := store.Check(ctx, q.Runner, q.keys(), store.Holders, "", []string{c.WorkerID})
+	if err == nil {
+		e.judge(c, &p.Workers[0], q.Beat)
+	}
+	return err
+}
+
+// judge says what has become of the worker that holds a copy.
+func (e *explanation) judge(c *inspect.TaskCopy, w *invariants.Worker, beat time.Duration) {
+	until, _ := strconv.ParseFloat(w.Deadline, 64)
 	switch {
-	case !h.Member:
+	case w.Deadline == "": // it's no member
 		c.Reasons = append(c.Reasons, inspect.ReasonReturning)
 		if e.Workers == 0 {
 			c.Reasons = append(c.Reasons, inspect.ReasonNoWorker)
 		}
-	case h.Until < e.At.UnixMilli():
+	case until < float64(e.At.UnixMilli()):
 		c.Reasons = append(c.Reasons, inspect.ReasonLeaseExpired)
-		switch {
+		switch judged, _ := strconv.ParseFloat(w.Suspect, 64); {
 		case e.Workers == 0:
 			c.Reasons = append(c.Reasons, inspect.ReasonNoWorker)
-		case h.Judged > 0:
-			c.EvictAt = time.UnixMilli(h.Judged).Add(beat)
+		case judged > 0:
+			c.EvictAt = time.UnixMilli(int64(judged)).Add(beat)
 		default: // a worker looks with its next beat, and again a beat later
 			c.EvictAt = e.At.Add(2 * beat)
 		}

@@ -291,29 +291,3 @@ func aboutEach(ctx context.Context, r Runner, q keys.Queue, names []string) (all
 	}
 	return all, of, err
 }
-
-// A Holder is a worker that holds a task.
-type Holder struct {
-	Worker       // its registration, if there's one
-	Member bool  // otherwise its tasks are being returned
-	Until  int64 // ms of Redis's time; the lease of a member
-	Judged int64 // when it may be evicted; 0: it's no suspect
-}
-
-// ReadHolder reads a Holder.
-func ReadHolder(ctx context.Context, r Runner, s Space, q keys.Queue, worker string) (h Holder, err error) {
-	registered, err := Registrations(ctx, r, s, []string{worker})
-	if err != nil {
-		return h, err
-	}
-	if len(registered) > 0 {
-		h.Worker = registered[0]
-	}
-	p, _, err := Check(ctx, r, q, Holders, "", []string{worker})
-	if err != nil {
-		return h, err
-	}
-	of := p.Workers[0]
-	h.Member, h.Until, h.Judged = of.Deadline != "", numberIn(of.Deadline), numberIn(of.Suspect)
-	return h, nil
-}
