@@ -87,7 +87,6 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	p := con.progress("enqueue", len(c.Payloads))
 	enqueued, left := 0, 0
 	result := func() map[string]any { return map[string]any{"enqueued": enqueued, "left_out": left} }
 	for batch, err := range c.batches(ctx, con) {
@@ -96,13 +95,11 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 			var n, skipped int
 			n, skipped, keys, err = c.send(ctx, q, batch)
 			enqueued, left = enqueued+n, left+skipped
-			p.add(n + skipped)
 			for _, key := range keys {
 				err = errors.Join(err, c.tell(con.out, map[string]string{"key": key}, "%s", printable(key)))
 			}
 		}
 		if err != nil {
-			p.end()
 			done := words.Counted(enqueued, "task") + " enqueued"
 			if left > 0 {
 				done += ", " + words.Grouped(left) + " left out"
@@ -110,7 +107,6 @@ func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
 			return c.cutOff(con.out, err, enqueued+left, done, result())
 		}
 	}
-	p.end()
 	if c.JSON {
 		err = printJSON(con.out, result())
 	} else if c.Once != "" {

@@ -5,7 +5,6 @@ import (
 	"slices"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/cmd/worqr/internal/words"
@@ -166,15 +165,6 @@ func TestFailWorker(t *testing.T) {
 		text := s.input(answer, exitFailed, "fail-worker", "nope") // it may be a secret
 		s.is.True(strings.Contains(text, "no such worker is registered; this would evict that id anyway") && !strings.Contains(text, "nope"))
 	}
-}
-
-func TestProgressText(t *testing.T) {
-	s := newShell(t)
-	now := time.Now()
-	p := &progress{doing: "requeue", total: 700_000, done: 350_000, began: now.Add(-10 * time.Second)}
-	s.is.Equal(p.text(now), "requeue: 350,000 of 700,000 tasks (35,000/s)")
-	p.total = 0
-	s.is.Equal(p.text(now), "requeue: 350,000 tasks (35,000/s)")
 }
 
 // A call that adds nothing doesn't report that it did.

@@ -64,19 +64,14 @@ func (c *failedCommand) Run(ctx context.Context, con *console) error {
 	}
 	defer f.close()
 	from := time.Now().Add(-time.Duration(c.Since))
-	matching := func(p *progress) iter.Seq2[inspect.FailedTask, error] {
-		return kept(q.Failed(ctx), func(t inspect.FailedTask) bool {
-			p.add(1)
-			return c.matches(t, from)
-		})
-	}
+	matching := kept(q.Failed(ctx), func(t inspect.FailedTask) bool { return c.matches(t, from) })
 	switch {
 	case c.Requeue || c.Delete:
 		return c.act(ctx, con, q, matching)
 	case c.Group:
-		return c.group(con, matching(con.progress("read", 0)))
+		return c.group(con, matching)
 	}
-	n, err := printRows(con.out, c.form, "FAILED KIND RETRIES ID ERROR PAYLOAD", first(c.Limit, matching(&progress{})), func(r inspect.FailedTask) []string {
+	n, err := printRows(con.out, c.form, "FAILED KIND RETRIES ID ERROR PAYLOAD", first(c.Limit, matching), func(r inspect.FailedTask) []string {
 		return []string{sinceMoment(r.FailedAt), printable(r.Kind), strconv.Itoa(r.Retries), printable(r.ID), brief(r.Error, shownPayload), brief(string(r.Payload), shownPayload)}
 	})
 	if err == nil && n == 0 {
@@ -140,24 +135,21 @@ func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, 
 const atATime = 1000
 
 // act counts the matching tasks, asks, and acts on them.
-func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, matching func(*progress) iter.Seq2[inspect.FailedTask, error]) error {
+func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, matching iter.Seq2[inspect.FailedTask, error]) error {
 	s, err := q.Stats(ctx)
 	if err != nil {
 		return err
 	}
 	var newest time.Time // the question didn't include tasks that fail later
 	found := 0
-	p := con.progress("count", s.Failed)
-	for t, err := range matching(p) {
+	for t, err := range matching {
 		if err != nil {
-			p.end()
 			return err
 		}
 		if found++; t.FailedAt.After(newest) {
 			newest = t.FailedAt
 		}
 	}
-	p.end()
 	verb, do := "requeue", q.RequeueFailed
 	if c.Delete {
 		verb, do = "delete", q.DeleteFailed
@@ -172,7 +164,7 @@ func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, m
 		if err := c.ask(ctx, con, string(c.Queue), what); err != nil {
 			return err
 		}
-		if acted, err = c.each(ctx, con, kept(matching(&progress{}), func(t inspect.FailedTask) bool { return !t.FailedAt.After(newest) }), verb, found, do); err != nil {
+		if acted, err = c.each(ctx, kept(matching, func(t inspect.FailedTask) bool { return !t.FailedAt.After(newest) }), do); err != nil {
 			return c.cutOff(con.out, err, acted, fmt.Sprintf("%s %sd", words.Counted(acted, "task"), verb), map[string]any{"matched": found, verb + "d": acted})
 		}
 	}
@@ -185,14 +177,11 @@ func (c *failedCommand) report(con *console, verb string, matched, acted int, te
 }
 
 // each acts on tasks, in batches of at most atATime.
-func (c *failedCommand) each(ctx context.Context, con *console, tasks iter.Seq2[inspect.FailedTask, error], verb string, total int, do func(context.Context, ...string) (int, error)) (acted int, err error) {
-	p := con.progress(verb, total)
-	defer p.end()
+func (c *failedCommand) each(ctx context.Context, tasks iter.Seq2[inspect.FailedTask, error], do func(context.Context, ...string) (int, error)) (acted int, err error) {
 	ids := make([]string, 0, atATime)
 	flush := func() error {
 		n, err := do(ctx, ids...)
 		acted += n
-		p.add(len(ids))
 		ids = ids[:0]
 		return err
 	}

@@ -3,7 +3,6 @@ package main
 import (
 	"errors"
 	"fmt"
-	"iter"
 	"strings"
 	"testing"
 
@@ -82,12 +81,12 @@ func TestFailedLater(t *testing.T) {
 	c := failedCommand{onQueue: onQueue{form: form{JSON: true}, Queue: "q"}, Delete: true, confirmation: confirmation{Yes: "q"}}
 	var out strings.Builder
 	counted := false
-	s.is.NoErr(c.act(ctx, &console{out: &out, errs: &out}, q, func(*progress) iter.Seq2[inspect.FailedTask, error] {
+	s.is.NoErr(c.act(ctx, &console{out: &out, errs: &out}, q, func(yield func(inspect.FailedTask, error) bool) {
 		if counted {
 			s.fail(q, "after", "x", nil)
 		}
 		counted = true
-		return q.Failed(ctx)
+		q.Failed(ctx)(yield)
 	}))
 	s.is.Equal(out.String(), `{"deleted":1,"matched":1}`+"\n")
 	s.is.Equal(all(s.rows(exitWell, "failed", "q"), "payload"), []any{"after"})

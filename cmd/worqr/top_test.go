@@ -97,19 +97,6 @@ func TestTop(t *testing.T) {
 	v.awaits("\x1b[?1049l")
 }
 
-// While tasks are typed, their number is shown.
-func TestProgressOnTerminal(t *testing.T) {
-	s := newShell(t)
-	v := s.terminal("enqueue", "q")
-	v.awaits("press Ctrl-D to end")
-	peertest.Eventually(t, "a progress is drawn", func() bool {
-		v.press("x\n")
-		return strings.Contains(v.drawn(), "\renqueue: ")
-	})
-	v.press("\x04")
-	v.awaits("enqueued")
-}
-
 // A mistyped name does nothing.
 func TestConfirm(t *testing.T) {
 	s := newShell(t)
