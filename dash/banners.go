@@ -144,11 +144,6 @@ func ofWorkers(q *queueState) (all []banner) {
 			Text: fmt.Sprintf("%s of %d stopped sending heartbeats. %s", words.Counted(n, "worker"), q.counts.Workers, held),
 			Link: link("workers", "q", q.name), Label: "Its workers"})
 	}
-	if leases := leases(q); len(leases) > 1 {
-		all = append(all, banner{Level: "warning", Kind: "leases", Queue: q.name, Title: "Workers have different leases",
-			Text: fmt.Sprintf("The workers of this queue have leases of %s, so they evict each other after different times. Use the same lease for all.", strings.Join(leases, " and ")),
-			Link: link("workers", "q", q.name), Label: "Its workers"})
-	}
 	return all
 }
 
@@ -165,17 +160,6 @@ func waiting(n int) string {
 		return "1 task is waiting"
 	}
 	return words.Grouped(n) + " tasks are waiting"
-}
-
-// leases returns the different leases of a queue's workers.
-func leases(q *queueState) (all []string) {
-	for _, w := range q.workers {
-		if of := lease(w.Lease); !slices.Contains(all, of) {
-			all = append(all, of)
-		}
-	}
-	slices.Sort(all)
-	return all
 }
 
 func stuck(w *inspect.Worker) banner {

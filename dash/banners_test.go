@@ -17,7 +17,7 @@ import (
 func TestBanners(t *testing.T) {
 	t.Parallel()
 	minute := growth{over: time.Minute}
-	one, two := &inspect.Worker{Name: "a", Lease: 3 * time.Second}, &inspect.Worker{Name: "b", Lease: time.Minute}
+	one := &inspect.Worker{Name: "a", Lease: 3 * time.Second}
 	for _, c := range []struct {
 		name  string
 		state queueState
@@ -31,7 +31,6 @@ func TestBanners(t *testing.T) {
 		{"suspect", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one}, missing: 4 * time.Second}, "warning suspect 1 worker of 2 stopped sending heartbeats"},
 		{"just joined", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one}}, ""},
 		{"all dead", queueState{counts: inspect.QueueStats{Workers: 1, Running: 3}}, "warning suspect No worker is left to evict"},
-		{"leases", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one, two}}, "warning leases leases of 1 min and 3 s"},
 		{"failures", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, failed: 12}}, "warning failed 12 failed tasks more than 1 min ago. Fix"},
 		{"few failures", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, failed: 2}}, ""},
 		{"backlog", queueState{counts: inspect.QueueStats{Waiting: 900, Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, waiting: 300}}, "warning backlog 300 tasks more than 1 min ago, and all workers are busy"},

@@ -58,8 +58,6 @@ func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
 	switch f.Kind {
 	case "expired-worker":
 		return len(q.workers) > 0 && c.Workers <= len(q.workers)
-	case "leases":
-		return len(leases(q)) < 2
 	case "backlog":
 		return c.Waiting == 0
 	case "stalled":

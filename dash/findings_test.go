@@ -26,7 +26,6 @@ func TestOutdated(t *testing.T) {
 	}{
 		{"expired-worker", queueState{counts: inspect.QueueStats{Workers: 1}, workers: worker}, true},
 		{"expired-worker", queueState{counts: inspect.QueueStats{Workers: 2}, workers: worker}, false},
-		{"leases", queueState{workers: worker}, true},
 		{"backlog", queueState{}, true},
 		{"backlog", queueState{counts: inspect.QueueStats{Waiting: 1}}, false},
 		{"stalled", queueState{counts: inspect.QueueStats{Waiting: 1, IdleWorkers: 1}}, true},
