@@ -13,7 +13,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/cmd/worqr/internal/words"
+	"github.com/worqr/worqr/internal/words"
 )
 
 type enqueueCommand struct {

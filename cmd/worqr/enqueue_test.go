@@ -7,9 +7,9 @@ import (
 	"testing"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/cmd/worqr/internal/words"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/words"
 )
 
 func TestEnqueue(t *testing.T) {

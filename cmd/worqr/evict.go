@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/worqr/worqr/cmd/worqr/internal/words"
+	"github.com/worqr/worqr/internal/words"
 )
 
 type failWorkerCommand struct {

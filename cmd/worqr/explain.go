@@ -7,8 +7,8 @@ import (
 	"strings"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/cmd/worqr/internal/words"
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/words"
 )
 
 type explainCommand struct {

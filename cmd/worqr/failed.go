@@ -10,8 +10,8 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/cmd/worqr/internal/words"
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/words"
 )
 
 type failedCommand struct {

@@ -10,8 +10,8 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
-	"github.com/worqr/worqr/cmd/worqr/internal/words"
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // A queueRow has the counts of one queue.

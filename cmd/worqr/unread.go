@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/cmd/worqr/internal/words"
 	"github.com/worqr/worqr/internal/reading"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // atOnce is how many queues are read at the same time, and patienceEach how long reading one may take.

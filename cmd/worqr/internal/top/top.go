@@ -10,8 +10,8 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
-	"github.com/worqr/worqr/cmd/worqr/internal/words"
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // A Fleet is the source of the data, and does the actions.
