@@ -86,7 +86,7 @@ func (d *dashboard) explained(body *taskBody, e *inspect.Explanation, err error)
 		if line(c.AttemptID, 64) != c.AttemptID { // another program has written it, and no task runs under it
 			c.AttemptID = ""
 		}
-		body.Copies = append(body.Copies, copied{c, summary(&c)})
+		body.Copies = append(body.Copies, copied{c, summary(e, &c)})
 		if c.Error != "" {
 			body.Error = ""
 		}

@@ -3,6 +3,7 @@ package inspect
 import (
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"time"
 
@@ -138,41 +139,50 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 	case CopyFailed:
 		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. Requeue it to run it again.", e.Queue, words.Clock(c.FailedAt), words.Shown(string(c.Kind)), counts, c.Error)
 	}
-	for _, why := range c.Reasons {
-		switch why {
-		case ReasonPaused:
-			s.WriteString(" The queue is paused; resume it.")
-		case ReasonNoWorker:
-			s.WriteString(" No worker serves this queue; start a peer that handles it.")
-		case ReasonBusy:
-			fmt.Fprintf(&s, " All workers are busy (%d).", e.Workers)
-		case ReasonNotDue:
-			fmt.Fprintf(&s, " Due in %v.", c.DueAt.Sub(e.At).Round(time.Millisecond))
-		case ReasonWithheld:
-			s.WriteString(" It's withheld because no live peer has its schedule.")
-		case ReasonBehind:
-			fmt.Fprintf(&s, " %s before it.", words.Tasks(c.Before, "starts", "start"))
-		case ReasonSuspect:
-			fmt.Fprintf(&s, " %s died holding it. If one more crash would fail it, it waits until its peer runs no other such task.", words.Counted(c.Crashes, "worker"))
-		case ReasonLeaseExpired:
-			s.WriteString(" The worker's heartbeats have stopped.")
-			if !c.EvictAt.IsZero() {
-				fmt.Fprintf(&s, " Unless they resume, it's evicted at about %s, and the task returns to the front.", words.Clock(c.EvictAt))
-			}
-		case ReasonReturning:
-			s.WriteString(" The worker is gone, and the task is being returned to the front.")
-		case ReasonStopping:
-			s.WriteString(" It was canceled, and its worker is to stop it.")
-		case ReasonHeldUp:
-			s.WriteString(" Tasks of a worker that is gone are being returned; nothing starts until then.")
-		case ReasonAside:
-			s.WriteString(" The handler for failed tasks has failed, too.")
-		}
+	if slices.Contains(c.Reasons, ReasonNotDue) {
+		fmt.Fprintf(&s, " Due in %v.", c.DueAt.Sub(e.At).Round(time.Millisecond))
 	}
-	if len(c.Reasons) == 0 && (c.State == CopyWaiting || c.State == CopyScheduled) {
+	if why := e.Why(c); why != "" {
+		s.WriteString(" " + why)
+	} else if len(c.Reasons) == 0 && (c.State == CopyWaiting || c.State == CopyScheduled) {
 		s.WriteString(" It's about to start.")
 	}
 	return s.String()
+}
+
+// Why returns why one of the copies doesn't run, in sentences; "" if State and DueAt say it.
+func (e *Explanation) Why(c *TaskCopy) string {
+	var all []string
+	for _, reason := range c.Reasons {
+		switch reason {
+		case ReasonPaused:
+			all = append(all, "The queue is paused; resume it.")
+		case ReasonNoWorker:
+			all = append(all, "No worker serves this queue; start a peer that handles it.")
+		case ReasonBusy:
+			all = append(all, fmt.Sprintf("All workers are busy (%d).", e.Workers))
+		case ReasonWithheld:
+			all = append(all, "It's withheld because no live peer has its schedule; start a peer that calls Every for it.")
+		case ReasonBehind:
+			all = append(all, words.Tasks(c.Before, "starts", "start")+" before it.")
+		case ReasonSuspect:
+			all = append(all, words.Counted(c.Crashes, "worker")+" died holding it. If one more crash would fail it, it waits until its peer runs no other such task.")
+		case ReasonLeaseExpired:
+			all = append(all, "The worker's heartbeats have stopped.")
+			if !c.EvictAt.IsZero() {
+				all = append(all, fmt.Sprintf("Unless they resume, it's evicted in about %v, and the task returns to the front.", max(0, c.EvictAt.Sub(e.At)).Round(100*time.Millisecond)))
+			}
+		case ReasonReturning:
+			all = append(all, "The worker is gone, and the task is being returned to the front.")
+		case ReasonStopping:
+			all = append(all, "It was canceled, and its worker is to stop it.")
+		case ReasonHeldUp:
+			all = append(all, "Tasks of a worker that is gone are being returned; nothing starts until then.")
+		case ReasonAside:
+			all = append(all, "The handler for failed tasks has failed, too.")
+		}
+	}
+	return strings.Join(all, " ")
 }
 
 // became describes how an occurrence ended, as part of a sentence.

@@ -46,7 +46,7 @@ func TestExplainDead(t *testing.T) {
 	e = sure(q.Explain(t.Context(), worqr.Query{Payload: []byte("a")}))(t)
 	if got := told(e); slices.Equal(got, []string{"running lease-expired"}) { // otherwise it has been returned already
 		is.True(e.Copies[0].EvictAt.After(looked))
-		is.True(strings.Contains(e.String(), "it's evicted at about"))
+		is.True(strings.Contains(e.String(), "it's evicted in about"))
 	}
 	eventually(t, "it waits again", func() bool {
 		e = sure(q.Explain(t.Context(), worqr.Query{Payload: []byte("a")}))(t)
