@@ -119,3 +119,39 @@ func TestHostileBytesAreMeasured(t *testing.T) {
 	})
 	is.New(t).True(seen > 10)
 }
+
+// A panic whose value isn't UTF-8, or is large, doesn't keep the span from the collector.
+func TestHostilePanicIsExported(t *testing.T) {
+	t.Parallel()
+	is, collector := is.New(t), &wire{}
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(otlptrace.NewUnstarted(collector)))
+	for _, value := range []string{"\xff", strings.Repeat("x", 5<<20)} {
+		func() {
+			defer func() { _ = recover() }()
+			_ = New(&Options{TracerProvider: provider}).Handler(func(context.Context, *worqr.Task) error { panic(value) })(t.Context(), &worqr.Task{Queue: "q"})
+		}()
+	}
+	is.NoErr(provider.ForceFlush(t.Context()))
+	is.Equal(len(collector.spans), 2)
+	is.Equal(collector.spans[0].Status.Code.String(), "STATUS_CODE_ERROR")
+}
+
+// The largest batch of the SDK, with the longest texts, is smaller than what a collector accepts.
+func TestLargestBatchIsExported(t *testing.T) {
+	t.Parallel()
+	is, collector := is.New(t), &wire{}
+	provider := sdk.NewTracerProvider(sdk.WithBatcher(otlptrace.NewUnstarted(collector)))
+	telemetry := New(&Options{TracerProvider: provider, Propagator: propagation.TraceContext{}, Child: true})
+	handler := telemetry.Handler(func(context.Context, *worqr.Task) error { return errors.New(strings.Repeat("x", 5<<20)) })
+	var state []string
+	for i := range 26 {
+		state = append(state, fmt.Sprintf("a%d=%s", i, strings.Repeat("x", 256)))
+	}
+	headers := map[string]string{"traceparent": "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01", "tracestate": strings.Join(state, ",")}
+	for range sdk.DefaultMaxExportBatchSize {
+		_ = handler(t.Context(), &worqr.Task{Queue: strings.Repeat("\xff", 255), Key: strings.Repeat("\xff", 1<<10), Headers: headers})
+	}
+	is.NoErr(provider.ForceFlush(t.Context()))
+	is.Equal(collector.lost, nil)
+	is.Equal(len(collector.spans), sdk.DefaultMaxExportBatchSize)
+}

@@ -34,8 +34,8 @@
 // view.
 //
 // Spans have the key of a task and the text of errors, but no payload or result. Exporters refuse a
-// whole batch if a text isn't UTF-8 or is too large, so other bytes appear as escapes such as \xff,
-// and texts are cut to 4 KiB.
+// whole batch if a text isn't UTF-8, or if the batch is too large, so other bytes appear as escapes
+// such as \xff, texts are cut to 1 KiB, and a producer's tracestate of more than 512 bytes is dropped.
 package worqrotel
 
 import (
@@ -156,7 +156,7 @@ func (t *Telemetry) Inject(ctx context.Context, headers map[string]string) map[s
 func (t *Telemetry) Handler(h worqr.Handler) worqr.Handler {
 	return func(ctx context.Context, task *worqr.Task) error {
 		ctx, span := t.consume(ctx, task)
-		defer span.End()
+		defer func() { span.End() }() // deferred itself, it would record a panic's value, whatever bytes that has
 		kind, text := "panic", "the handler, or a method of its error, panicked or ended the goroutine"
 		defer func() { // even then
 			if kind != "" {
@@ -184,8 +184,11 @@ func failure(err error) (kind, text string) {
 	return errorType(err), plain(err.Error())
 }
 
-// longest is how long a text may be, in bytes.
-const longest = 4 << 10
+// Limits in bytes. A batch of the SDK, which has 512 spans, must stay below 4 MiB, the limit of a collector.
+const (
+	longest      = 1 << 10 // of a text
+	longestState = 512     // of a producer's tracestate, which is dropped if it's longer
+)
 
 // plain returns a text that every exporter takes. Bytes that aren't UTF-8, and NUL, which some stores
 // refuse, become escapes, so that keys stay distinct.
@@ -229,9 +232,14 @@ func (t *Telemetry) consume(ctx context.Context, task *worqr.Task) (context.Cont
 	opts := []trace.SpanStartOption{trace.WithSpanKind(trace.SpanKindConsumer), trace.WithAttributes(about...)}
 	sent := t.propagator.Extract(ctx, propagation.MapCarrier(task.Headers)) // with its baggage
 	if producer := trace.SpanContextFromContext(sent); producer.IsRemote() {
-		if !t.child {
-			sent = trace.ContextWithSpanContext(sent, trace.SpanContextFromContext(ctx))
+		if len(producer.TraceState().String()) > longestState {
+			producer = producer.WithTraceState(trace.TraceState{})
 		}
+		parent := trace.SpanContextFromContext(ctx)
+		if t.child {
+			parent = producer
+		}
+		sent = trace.ContextWithSpanContext(sent, parent)
 		opts = append(opts, trace.WithLinks(trace.Link{SpanContext: producer}))
 	}
 	return t.tracer.Start(sent, "process "+plain(task.Queue), opts...)
