@@ -10,6 +10,7 @@ import (
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
@@ -168,6 +169,17 @@ func TestInterruptCancel(t *testing.T) {
 	s.is.Equal(row, map[string]any{"removed": 0., "error": "interrupted", "uncertain": true})
 }
 
+func TestInterruptRunNow(t *testing.T) {
+	s := newCutShell(t)
+	q := s.peer.Queue("q")
+	s.is.NoErr(q.Every("nightly", worqr.Interval(24*time.Hour), []byte("back up"), nil))
+	peertest.Run(t, s.peer)
+	peertest.Eventually(t, "it's listed", func() bool { return len(slices.Collect(redistest.Each(t, q.Recurring(t.Context())))) > 0 })
+	row, said := s.both(digestOf("add"), 1, "run-now", "q", "nightly")
+	s.is.Equal(said, "worqr: interrupted: no further run is known to be due"+unknownOutcome)
+	s.is.Equal(row, map[string]any{"queue": "q", "key": "nightly", "error": "interrupted", "uncertain": true})
+}
+
 // Commands about several queues report which of them are done.
 func TestInterruptQueues(t *testing.T) {
 	s := newCutShell(t)
@@ -193,7 +205,7 @@ func TestInterruptQueues(t *testing.T) {
 	s.is.NoErr(task.Finish(s.Context()))
 }
 
-// Evicting a worker goes through all queues, and so does a sweep, twice.
+// Evicting a worker goes through all queues.
 func TestInterruptEvict(t *testing.T) {
 	s := newCutShell(t)
 	for _, name := range []string{"a", "b"} {

@@ -65,7 +65,7 @@ func jsonOf(v reflect.Value) any {
 	case reflect.Map:
 		all := map[string]any{}
 		for name, value := range v.Seq2() {
-			all[printable(name.String())] = jsonOf(value)
+			all[printable(strings.ReplaceAll(name.String(), `\`, `\\`))] = jsonOf(value) // each name has its own
 		}
 		return all
 	case reflect.Slice:

@@ -14,9 +14,9 @@ func TestJSONIsComplete(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()
 	q := peertest.Working(t, s.peer, "q")
-	headers := map[string]string{"\xff": "1", "\xfe": "2", "?": "3", "\ufffd": "\xfd"}
+	headers := map[string]string{"\xff": "1", "\xfe": "2", "?": "3", "\ufffd": "\xfd", `\xff`: "4", "\n": "5"}
 	keys := []any{map[string]any{"base64": "/g=="}, map[string]any{"base64": "/w=="}}
-	shown := map[string]any{"?": "3", "\ufffd": map[string]any{"base64": "/Q=="}, `\xfe`: "2", `\xff`: "1"}
+	shown := map[string]any{"?": "3", "\ufffd": map[string]any{"base64": "/Q=="}, `\xfe`: "2", `\xff`: "1", `\\xff`: "4", `\n`: "5"}
 	shows := func(list ...string) {
 		t.Helper()
 		row := s.rows(exitWell, list...)[0]
@@ -31,7 +31,7 @@ func TestJSONIsComplete(t *testing.T) {
 	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x"), Headers: headers}))(t)
 	shows("tasks", "q")
 	text := s.run(exitWell, "tasks", "q")
-	s.is.True(strings.Contains(text, "?=3 \ufffd="+`\xfd \xfe=2 \xff=1`))
+	s.is.True(strings.Contains(text, `\n=5 ?=3 \xff=4 `+"\ufffd="+`\xfd \xfe=2 \xff=1`))
 	s.is.NoErr(q.Delete(ctx))
 
 	long := strings.Repeat("a", 300) + "\x1b"

@@ -66,12 +66,14 @@ func (c *runNowCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
+	row := map[string]any{"queue": c.Queue, "key": c.Key}
 	found, err := q.RunNow(ctx, c.Key)
 	if err != nil {
-		return err
+		return c.cutOff(con.out, err, 0, "no further run is known to be due", row)
 	}
 	if !found {
 		return nothing(fmt.Sprintf("no recurring task has this key; list them with: %s", c.command("recurring QUEUE", string(c.Queue))))
 	}
-	return c.tell(con.out, map[string]any{"queue": c.Queue, "key": c.Key, "due": true}, "it runs once more, as soon as a worker of the queue is free")
+	row["due"] = true
+	return c.tell(con.out, row, "it runs once more, as soon as a worker of the queue is free")
 }
