@@ -124,7 +124,7 @@ func (s *starting) all(idlers int) {
 	s.solo = s.r.Solo
 	s.moveDue()
 	returned := func() bool { return len(s.Ready) > 0 && s.Ready[0].Score < 0 }
-	if len(s.Risky) > 0 || returned() || len(s.Crashes) > 0 || idlers > 0 {
+	if len(s.Risky) > 0 || returned() || idlers > 0 {
 		s.most = min(s.most, s.r.Wanted-s.r.Ahead)
 	}
 	if s.solo && len(s.Risky) > 0 && s.room() {
@@ -173,6 +173,14 @@ func (s *starting) isRisky(crashes int64) bool {
 	return s.r.MaxCrashes > 0 && crashes >= 1 && crashes >= s.r.MaxCrashes-1
 }
 
+// stays reports whether a task stays where it is: one that has crashed isn't prefetched, nor is what follows it.
+func (s *starting) stays(crashes int64) bool {
+	if crashes > 0 {
+		s.most = min(s.most, s.r.Wanted-s.r.Ahead)
+	}
+	return !s.room()
+}
+
 // begin starts an attempt.
 func (s *starting) begin(item, suffix string) {
 	id := fmt.Sprintf("%s.%d.%d.%d%s", s.r.Worker, s.r.Round, s.r.Stamp, len(s.a.Tasks)+1, suffix)
@@ -197,6 +205,10 @@ func (s *starting) named(m Member, fromRisky bool) {
 	if isRaw(m.Name) {
 		crashes = s.crashes(digestIn(m.Name))
 	}
+	if s.stays(crashes) {
+		s.Ready.Put(m.Name, m.Score)
+		return
+	}
 	if s.isRisky(crashes) && !fromRisky {
 		if !s.solo {
 			s.Risky.Put(m.Name, m.Score)
@@ -211,6 +223,9 @@ func (s *starting) named(m Member, fromRisky bool) {
 // raw starts the task at the front of the list. One that is risky uses up solo, or moves to risky under a name.
 func (s *starting) raw() {
 	payload := s.Queues[len(s.Queues)-1]
+	if s.stays(s.crashes(Digest(payload))) {
+		return
+	}
 	s.Queues = s.Queues[:len(s.Queues)-1]
 	s.add("taken", 1)
 	if s.isRisky(s.crashes(Digest(payload))) {

@@ -306,6 +306,9 @@ func (s *Session) refusedLocked(end *ending) {
 func (s *Session) releaseLocked(t *Attempt, cause error) {
 	delete(s.held, t.ID)
 	t.endLocked(cause)
+	if t.Crashes > 0 {
+		s.crashed--
+	}
 	if t.risky { // another risky one may start
 		t.risky = false
 		s.engine.risk.Store(false)
@@ -445,6 +448,9 @@ func (s *Session) keepLocked(r *round, begun []*Attempt, late bool) []*Attempt {
 	tasks := make([]*Attempt, 0, len(begun))
 	for _, t := range begun {
 		s.held[t.ID] = t
+		if t.Crashes > 0 {
+			s.crashed++
+		}
 		if why, fails := t.fails(r.Start.MaxCrashes); fails {
 			s.say = append(s.say, t.unbegun(why))
 			continue

@@ -39,6 +39,7 @@ type state struct {
 	idle    bool // Redis wakes this worker when tasks come
 	more    bool // according to the last answer, more tasks can start
 	plenty  bool // the same, and it brought all that was wanted: more can be prefetched
+	crashed int  // of the held ones, how many have crashed before: nothing is prefetched beside them
 	crowded bool // according to the last heartbeat, another worker is idle: prefetch nothing
 	ask     int  // for how many tasks the next round asks at most
 	recalls int  // how many times ready tasks were recalled
@@ -94,7 +95,7 @@ func (s *Session) nextLocked(now time.Time) *round {
 		if s.idle && s.look { // others may have been woken, too, and have free slots
 			s.queue.pace.Lull()
 		}
-		if !s.idle && !s.crowded {
+		if !s.idle && !s.crowded && s.crashed == 0 {
 			room = s.queue.roomLocked()
 		}
 	}

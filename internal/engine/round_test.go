@@ -243,6 +243,26 @@ func TestPrefetchAfterALull(t *testing.T) {
 	is.True(s.sends().Start.Ahead > 0)
 }
 
+// Nothing is prefetched beside a task that has crashed before.
+func TestNoPrefetchBesideCrashed(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := seated(t, func(o *Options) { o.Prefetch = 100 })
+	s.ask = 2
+	r := s.sends()
+	res := s.brings(r, 2, 99)
+	res.Answer.Tasks[0].Crashes = 1
+	s.gets(r, res)
+	r = s.sends()
+	is.Equal(r.Start.Ahead, 0)
+	s.gets(r, s.brings(r, 2, 99))
+	s.says(s.held["w.3.9.1"], store.Done)
+	r = s.sends()
+	s.gets(r, s.brings(r, 0, 99))
+	s.look = true
+	is.True(s.sends().Start.Ahead > 0)
+}
+
 // sayMany adds the ends of several tasks.
 func (s *Session) sayMany(n int) {
 	for range n {

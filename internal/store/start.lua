@@ -119,6 +119,14 @@ if more_than_list or round <= before then
     return limit > 0 and crashes >= 1 and crashes >= limit - 1
   end
 
+  -- A task that has crashed isn't prefetched, nor is what follows it. Reports whether the next one stays where it is.
+  local function stays(crashes)
+    if crashes > 0 then
+      most = math.min(most, wanted - ahead)
+    end
+    return #started >= most
+  end
+
   -- Moves names whose time has come to the end of ready. An occurrence that hasn't started yet and that
   -- nobody asserts is deleted; recur plans it again.
   local function move_due()
@@ -180,7 +188,10 @@ if more_than_list or round <= before then
     if is_raw(name) then
       shown = crashes_of(digest_in(name))
     end
-    if is_risky(shown) and not from_risky then
+    if stays(shown) then
+      handled[#handled] = nil
+      return
+    elseif is_risky(shown) and not from_risky then
       if not solo then
         redis.call('ZADD', q.risky, place, name)
         parked = parked + 1
@@ -207,9 +218,13 @@ if more_than_list or round <= before then
     if not listed then
       return
     end
-    taken = taken + 1
     local digest = counting and digest_of(payload)
     local crashes = counting and crashes_of(digest) or 0
+    if stays(crashes) then
+      redis.call('LMOVE', q.process .. id, q.queues, 'LEFT', 'RIGHT')
+      return
+    end
+    taken = taken + 1
     if is_risky(crashes) and not solo then
       local place = next_place()
       local name = 'r:' .. digest .. ':' .. place
@@ -255,7 +270,7 @@ if more_than_list or round <= before then
       local _, place = next_ready()
       returned = place < 0
     end
-    if ahead > 0 and (risky[1] or returned or counting) then
+    if ahead > 0 and (risky[1] or returned) then
       most = math.min(most, wanted - ahead)
     end
     if solo and risky[1] and room() then
