@@ -484,7 +484,7 @@ func (s *Session) distributeLocked(r *round, tasks []*Attempt, a *store.Answer, 
 			tasks = tasks[n:]
 		case late || more || r.isLost():
 			s.wants = append(s.wants, w)
-		case a.More == store.InReturn:
+		case a.More == store.InReturn, a.More > 0: // all that this round read have become risky
 			s.wants = append(s.wants, w)
 			s.restLocked()
 		default:

@@ -591,6 +591,7 @@ func TestWants(t *testing.T) {
 	}{
 		"nothing":                         {func(*round, *store.Result) {}, false, true},
 		"a return":                        {func(_ *round, res *store.Result) { res.Answer.More = store.InReturn }, true, false},
+		"only risky ones, and more":       {func(_ *round, res *store.Result) { res.Answer.More = 9 }, true, false},
 		"the reply was lost":              {func(r *round, _ *store.Result) { r.failures = 1 }, true, true},
 		"only expired ones, and more":     {func(_ *round, res *store.Result) { s.expires(res, 9) }, true, true},
 		"only expired ones, but no other": {func(_ *round, res *store.Result) { s.expires(res, 0) }, false, true},

@@ -27,7 +27,7 @@ end
 read_state('token', 'place', 'taken', 'claimed')
 
 local token, taken = state.token, state.taken
-local started, scores, bytes = {}, {}, 0
+local started, scores, bytes = {}, {}, 0 -- bytes: of what was read, also if it doesn't start
 local parked, took_risky = 0, false -- parked: how many were moved to risky, or skipped
 local most = math.min(wanted, AT_ONCE)
 local idlers = 0 -- how many other workers are idle
@@ -64,8 +64,8 @@ if more_than_list or round <= before then
     return #started < most and bytes < MIB and parked < PARKED and #handled < AT_ONCE + PARKED
   end
 
-  local function begin(id, task, size)
-    token, bytes = token + 1, bytes + size
+  local function begin(id, task)
+    token = token + 1
     started[#started + 1] = task
     scores[#scores + 1], scores[#scores + 2] = format('%d', token), id
   end
@@ -176,6 +176,7 @@ if more_than_list or round <= before then
   local function start_named(name, place, from_risky)
     local record, run_text = redis.call('HGET', q.tasks, name), redis.call('HGET', q.runs, name)
     local run = read_run(run_text)
+    bytes = bytes + #(record or '')
     if not record or run.attempt ~= '' or name == '' then
       return -- another program's mistake
     end
@@ -207,7 +208,7 @@ if more_than_list or round <= before then
       note_passed(name, occurrence)
     end
     run.crashes = shown
-    begin(id, describe_named(name, record, run), math.min(#record, MIB))
+    begin(id, describe_named(name, record, run))
   end
 
   -- Starts the task at the front of the list, or moves it to risky.
@@ -218,6 +219,7 @@ if more_than_list or round <= before then
     if not listed then
       return
     end
+    bytes = bytes + #payload
     local digest = counting and digest_of(payload)
     local crashes = counting and crashes_of(digest) or 0
     if stays(crashes) then
@@ -237,7 +239,7 @@ if more_than_list or round <= before then
     elseif is_risky(crashes) then
       solo = false
     end
-    begin(id, describe_raw(payload, crashes), math.min(#payload, MIB))
+    begin(id, describe_raw(payload, crashes))
   end
 
   -- The names of ready, in pages.
