@@ -282,6 +282,23 @@ func TestFinish(t *testing.T) {
 	})
 }
 
+// A call moves 1 MiB of what waits behind tasks, or one of them.
+func TestNextIsBounded(t *testing.T) {
+	behind := steps("join round=0", "1", "HSET tasks k:a A k:b B k:c C", "3", "ZADD ready 1 k:a 2 k:b 3 k:c", "3",
+		"LPUSH queues d", "1", "start wanted=4", "1 [[k:a A 0 0 ''] d [k:b B 0 0 ''] [k:c C 0 0 '']] 4 0 0 -1 now",
+		"HSET next k:a 0:always:0:0:@600000 k:b 0:always:0:0:@600000 k:c 0:always:0:0:@600000", "3")
+	play(t, []scenario{
+		{"finish", steps(behind,
+			"finish w.1.9.1n 1 k:a done 0 '' w.1.9.3n 3 k:b stop 0 '' w.1.9.4n 4 k:c drop 0 canceled w.1.9.2 2 d:<d> stop 0 ''",
+			"[2 postponed 1 postponed] 0", "HKEYS next", "k:a k:b", "ZRANGE working:w 0 -1", "w.1.9.1n w.1.9.3n",
+			"LRANGE queues 0 -1", "d", "HSTRLEN tasks k:c", "600000",
+			"finish w.1.9.1n 1 k:a done 0 '' w.1.9.3n 3 k:b stop 0 ''", "[1 postponed] 0",
+			"finish w.1.9.1n 1 k:a done 0 ''", "[] 0", "EXISTS next", "0", "ZRANGE ready 0 -1", "k:b k:c k:a",
+		)},
+		{"leave", steps(behind, "leave round=1", "2 1", "HKEYS next", "k:a", "leave round=1", "2 0", "EXISTS next", "0")},
+	})
+}
+
 // The task k:a runs, and another one is put behind it.
 func TestNext(t *testing.T) {
 	for _, s := range []struct {

@@ -318,6 +318,8 @@ func TestResult(t *testing.T) {
 		{"1 MiB for each call", steps(
 			"SET result:k:a @600000", "OK", "HSET tasks k:b @600000 k:c @9", "2",
 			"result k:a k:b k:c", "@600000 -1 -1 '' 0 -1", "result k:c", "'' 0 -1",
+			"HSET runs k:c w.1.9.1n:0:0:", "1", "HSET next k:c 0:always:0:0:@1048577", "1",
+			"result k:c k:b", "'' 0 0",
 		)},
 	})
 }

@@ -263,8 +263,13 @@ func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool) 
 	if what == store.Gone && repeated && end.held {
 		what = store.OK // the first copy of the round ended it
 	}
-	if what == store.Refused {
+	switch what {
+	case store.Refused:
 		s.refusedLocked(end)
+		return what
+	case store.Postponed:
+		t.away = false
+		s.say = append(s.say, end)
 		return what
 	}
 	if end.refused {

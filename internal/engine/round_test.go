@@ -434,6 +434,7 @@ func TestSettles(t *testing.T) {
 		held                    bool // the task is still held afterwards
 		told                    error
 		again                   bool // the next heartbeat returns it
+		soon                    bool // the next round does
 		count                   func(c *counts.Counts) int64
 	}{
 		"done":                     {what: store.OK, said: store.Done, count: func(c *counts.Counts) int64 { return c.Finished.Load() }},
@@ -447,6 +448,7 @@ func TestSettles(t *testing.T) {
 		"gone":                     {what: store.Gone, said: store.Done, told: ErrNotOwner, count: func(c *counts.Counts) int64 { return c.Lost.Load() }},
 		"gone by the first copy":   {what: store.Gone, said: store.Done, repeated: true, count: func(c *counts.Counts) int64 { return c.Finished.Load() }},
 		"gone, and it wasn't ours": {what: store.Gone, said: store.Done, repeated: true, strange: true, told: ErrNotOwner},
+		"postponed":                {what: store.Postponed, said: store.Stop, ours: true, held: true, soon: true},
 		"refused":                  {what: store.Refused, said: store.Done, held: true, told: errRefused},
 		"refused, not begun":       {what: store.Refused, said: store.Stop, ours: true, held: true, again: true},
 	} {
@@ -477,8 +479,8 @@ func TestSettles(t *testing.T) {
 					t.Error("the caller gets", err)
 				}
 			}
-			if got := len(s.refused) > 0; got != c.again {
-				t.Error("refused:", got)
+			if again, soon := len(s.refused) > 0, len(s.say) > 0; again != c.again || soon != c.soon {
+				t.Error("it's said again with the next heartbeat:", again, "or round:", soon)
 			}
 			if c.count != nil && c.count(s.queue.counts) != 1 {
 				t.Error("it isn't counted")

@@ -6,8 +6,8 @@
 -- then the other ends; each: attempt, token, identity, verb, delay, text.
 --          done: text is the result, delay for how many ms it's kept. retry, snooze: delay in ms, text
 --          is the error. fail: text is "kind:error". drop: text is the word in its result
--- Returns {odd, dropped}: for each end that wasn't ok, its number and gone, canceled or refused; and how many failed
--- tasks were dropped.
+-- Returns {odd, dropped}: for each end that wasn't ok, its number and gone, canceled, refused, or postponed to the next
+-- call; and how many failed tasks were dropped.
 -- Fails with EVICTED if the worker isn't a member.
 local worker, most, plain = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local FIRST = 6
@@ -92,6 +92,7 @@ end
 
 -- What can be changed is known before the first write.
 local sound = pcall(read_state) and pcall(check_types, q, unpack(NAMED))
+local some_wait, moved = sound and size.next > 0, 0 -- behind running tasks; how many bytes of it this call has moved
 
 -- The failed queue. In a failed queue, tasks that fail are set aside.
 local failed = in_failed and q or keys_of(ARGV[1] .. ':failed')
@@ -206,13 +207,17 @@ for i = others, 1, -1 do
   if valid and verb == 'fail' and can_fail == nil then
     can_fail = in_failed or pcall(check_types, failed, 'state', unpack(NAMED))
   end
+  local behind = valid and named and some_wait and redis.call('HSTRLEN', q.next, identity) or 0
   if not valid then
     odd_end(number, 'gone')
   elseif not sound or verb == 'fail' and not can_fail then
     odd_end(number, 'refused')
+  elseif behind > 0 and moved > 0 and moved + behind > MIB then
+    odd_end(number, 'postponed')
   elseif not named and not end_raw(id, token, digest, verb, delay, text) then
     odd_end(number, 'refused')
   else
+    moved = moved + behind
     if named then
       end_named(id, token, identity, verb, delay, text)
     end

@@ -73,7 +73,7 @@ local function return_named(attempt, list, name)
   if run.attempt ~= attempt.id then
     return 0, 0
   end
-  local digest, size_of = digest_in(name), redis.call('HSTRLEN', q.tasks, name)
+  local digest, size_of = digest_in(name), redis.call('HSTRLEN', q.tasks, name) + redis.call('HSTRLEN', q.next, name)
   redis.call('DEL', list)
   if is_canceled(attempt.token, digest) then
     drop_named(name, 'canceled')

@@ -20,6 +20,7 @@ for i = FIRST, #ARGV do
     local behind = read_next(name)
     runs = waits
     waits = behind and read_record(behind.record).result or -1
+    bytes = bytes + #(behind and behind.record or '')
   end
   answers[#answers + 1], answers[#answers + 2], answers[#answers + 3] = result, waits, runs
   bytes = bytes + #result + #(record or '')

@@ -144,10 +144,11 @@ func (f *Finish) Call(s *Shared) redisconn.Call {
 type Settled string
 
 const (
-	OK       Settled = "ok"       // it was carried out
-	Canceled Settled = "canceled" // the task was to come back, but a cancel dropped it
-	Gone     Settled = "gone"     // the attempt had ended before
-	Refused  Settled = "refused"  // a key has the wrong type, and nothing was done
+	OK        Settled = "ok"        // it was carried out
+	Canceled  Settled = "canceled"  // the task was to come back, but a cancel dropped it
+	Gone      Settled = "gone"      // the attempt had ended before
+	Refused   Settled = "refused"   // a key has the wrong type, and nothing was done
+	Postponed Settled = "postponed" // too much waits behind the tasks of this call: say it again
 )
 
 // Read reads the reply to the call of a Finish: what happened to each of its ends, in their order after Call, and
