@@ -4,6 +4,7 @@ import (
 	"regexp"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -38,7 +39,7 @@ for i = 1, 1000 do
 end
 return 1`
 
-// On a queue of millions, a call that examines it takes a few milliseconds. The bound is wide, since other
+// On a queue of millions, a call that examines it takes a few milliseconds, and so does a repeated start. The bound is wide, since other
 // tests run at the same time.
 func TestExamineMillions(t *testing.T) {
 	is := redistest.Parallel(t)
@@ -47,7 +48,7 @@ func TestExamineMillions(t *testing.T) {
 	for part := range 10 {
 		redistest.Sure(script.Do(b.conn, b.key("queues"), b.key("tasks"), b.key("ready"), b.key("workers"), b.key("rounds"), part))(t)
 	}
-	for _, kind := range []string{"schedule", "risky", "copies", "failed.ready", "failed.copies"} {
+	for _, kind := range []string{"schedule", "risky", "copies", "working:w1", "failed.ready", "failed.copies"} {
 		redistest.Do(t, b.conn, "COPY", b.key("ready"), b.key(kind))
 	}
 	b.plant("HSET state token 9 place 9999999 lease 60000")
@@ -80,6 +81,11 @@ func TestExamineMillions(t *testing.T) {
 			return false
 		})
 	}
+	mean("a repeated start", 5, func() bool {
+		start := Start{Worker: "w1", Round: 1, Lease: time.Minute, Wanted: 9}
+		redistest.Sure(start.Read(b.q, reply(b.line.One(t.Context(), start.Call(SharedOf(b.q))))))(t)
+		return false
+	})
 	for _, f := range []invariants.Found{{Flaw: invariants.Stuck, Name: "k:1"}, {Flaw: invariants.Dead, Name: "w1", Detail: "100000000000000"}} {
 		mean("repair "+string(f.Flaw), 1, func() bool {
 			_, err := Repair(t.Context(), b.line, b.q, f)

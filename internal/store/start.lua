@@ -16,8 +16,8 @@
 local worker, round, lease = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
 local wanted, ahead, solo, limit = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[10] == '1', tonumber(ARGV[11])
 local AT_ONCE, PARKED, DUE = 512, 500, 500
-local working, prefix = q.working .. worker, worker .. '.' .. ARGV[4] .. '.'
-local stamped, format = prefix .. ARGV[5] .. '.', string.format -- Redis and Lua format numbers slowly
+local working, stamped = q.working .. worker, worker .. '.' .. ARGV[4] .. '.' .. ARGV[5] .. '.'
+local format = string.format -- Redis and Lua format numbers slowly
 
 -- A member is who has a round.
 local before = tonumber(redis.call('HGET', q.rounds, worker))
@@ -72,10 +72,8 @@ if more_than_list or round <= before then
 
   -- What the worker gets to know of a raw task.
   local function describe_raw(payload, crashes)
-    if #payload > MIB then
-      payload = 0
-    end
-    return crashes > 0 and { payload, crashes } or payload
+    local shown = #payload > MIB and 0 or payload
+    return crashes > 0 and { shown, crashes } or shown
   end
 
   local function crashes_of(digest)
@@ -89,24 +87,23 @@ if more_than_list or round <= before then
   -- Returns what the round started and still runs. It may have claimed a time, too, which its worker hasn't learned.
   function repeated()
     redis.call('HDEL', q.state, 'claimed')
-    local first, last = 0, 0
-    local held = redis.call('ZRANGE', working, 0, -1, 'WITHSCORES')
-    for i = 1, #held, 2 do
-      local id = held[i]
-      if string.sub(id, 1, #prefix) == prefix then
-        local n, named = string.match(id, '%.(%d+)(n?)$')
-        n = tonumber(n)
-        first, last = math.abs(tonumber(held[i + 1])) - n + 1, math.max(last, n)
-        local text = redis.call('LINDEX', q.process .. id, 0)
-        if text and named == '' then
-          started[n] = describe_raw(text, crashes_of(digest_of(text)))
-        elseif text then
-          local run = read_run(redis.call('HGET', q.runs, text))
-          if is_raw(text) then
-            run.crashes = crashes_of(digest_in(text))
-          end
-          started[n] = describe_named(text, redis.call('HGET', q.tasks, text) or '', run)
+    local first, last, ids = 0, 0, {}
+    for n = 1, AT_ONCE do
+      ids[n], ids[AT_ONCE + n] = stamped .. n, stamped .. n .. 'n'
+    end
+    for i, score in ipairs(redis.call('ZMSCORE', working, unpack(ids))) do
+      local n, text = (i - 1) % AT_ONCE + 1, score and redis.call('LINDEX', q.process .. ids[i], 0)
+      if score then
+        first, last = math.abs(tonumber(score)) - n + 1, math.max(last, n)
+      end
+      if text and i == n then
+        started[n] = describe_raw(text, crashes_of(digest_of(text)))
+      elseif text then
+        local run = read_run(redis.call('HGET', q.runs, text))
+        if is_raw(text) then
+          run.crashes = crashes_of(digest_in(text))
         end
+        started[n] = describe_named(text, redis.call('HGET', q.tasks, text) or '', run)
       end
     end
     for n = 1, last do
@@ -185,21 +182,17 @@ if more_than_list or round <= before then
       parked = parked + 1
       return
     end
-    local shown = run.crashes
-    if is_raw(name) then
-      shown = crashes_of(digest_in(name))
-    end
+    local shown = is_raw(name) and crashes_of(digest_in(name)) or run.crashes
+    local risky = is_risky(shown) and not from_risky
     if stays(shown) then
       handled[#handled] = nil
       return
-    elseif is_risky(shown) and not from_risky then
-      if not solo then
-        redis.call('ZADD', q.risky, place, name)
-        parked = parked + 1
-        return
-      end
-      solo = false
+    elseif risky and not solo then
+      redis.call('ZADD', q.risky, place, name)
+      parked = parked + 1
+      return
     end
+    solo = solo and not risky
     local id = stamped .. #started + 1 .. 'n'
     run.attempt = id
     redis.call('LPUSH', q.process .. id, name)
@@ -227,7 +220,8 @@ if more_than_list or round <= before then
       return
     end
     taken = taken + 1
-    if is_risky(crashes) and not solo then
+    local risky = is_risky(crashes)
+    if risky and not solo then
       local place = next_place()
       local name = 'r:' .. digest .. ':' .. place
       redis.call('HSET', q.tasks, name, raw_record(payload))
@@ -236,9 +230,8 @@ if more_than_list or round <= before then
       redis.call('DEL', q.process .. id)
       parked = parked + 1
       return
-    elseif is_risky(crashes) then
-      solo = false
     end
+    solo = solo and not risky
     begin(id, describe_raw(payload, crashes))
   end
 
@@ -267,11 +260,8 @@ if more_than_list or round <= before then
   function start_all()
     move_due()
     local risky = redis.call('ZRANGE', q.risky, 0, 0, 'WITHSCORES')
-    local named, returned = redis.call('ZCARD', q.ready) > 0, false
-    if named then
-      local _, place = next_ready()
-      returned = place < 0
-    end
+    local _, place = next_ready() -- nil: none is ready
+    local named, returned = place ~= nil, place and place < 0
     if ahead > 0 and (risky[1] or returned) then
       most = math.min(most, wanted - ahead)
     end
@@ -339,12 +329,8 @@ end
 
 -- What's left, who waits for it, and who claims the next time. Risky tasks count for others only if this
 -- call has moved one there or taken one: otherwise workers that may not start them would wake each other.
-local more, due = 0, -1
-if state.paused then
-  more = -1
-elseif returning then
-  more = -2
-else
+local due, more = -1, state.paused and -1 or -2
+if starts then
   more = (listed and count('LLEN', q.queues) or 0) + (more_than_list and redis.call('ZCARD', q.ready) or 0)
 end
 local idle = ARGV[9] == '1' and #started < wanted - ahead and more <= 0
