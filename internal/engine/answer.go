@@ -131,6 +131,10 @@ func (s *Session) handleLocked(now time.Time, r *round, res store.Result, o outc
 		s.finishedLocked(now, r, o, res)
 	}
 	if r.Start != nil {
+		if a := res.Answer; a != nil && a.Before >= r.Start.Round && !r.isLost() {
+			s.evictedLocked() // another program has raised the last round: only under a new id does anything start
+			return
+		}
 		s.startedLocked(now, r, o, res, begun)
 	}
 	if r.Finish == nil && r.Start == nil {

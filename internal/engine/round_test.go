@@ -424,6 +424,26 @@ func TestRepliesAreLostAgainAndAgain(t *testing.T) {
 	}
 }
 
+// A worker whose last round another program has raised needs a new id: it would send rounds forever, and start nothing.
+func TestRaisedRound(t *testing.T) {
+	t.Parallel()
+	for name, isLost := range map[string]bool{"a repeat": true, "no repeat": false} {
+		s := byHand(t)
+		s.look = true
+		r := s.sends()
+		if isLost {
+			s.gets(r, store.Result{StartErr: store.ErrUnknown})
+			s.sends()
+		}
+		res := s.brings(r, 0, 0)
+		res.Answer.Before = r.Start.Round
+		s.gets(r, res)
+		if ended := s.ended == ErrEvicted; ended == isLost {
+			t.Errorf("%s: it has ended: %v", name, s.ended)
+		}
+	}
+}
+
 // The result of an ending depends on Redis's answer, on who requested it, and on whether it was repeated.
 func TestSettles(t *testing.T) {
 	t.Parallel()
