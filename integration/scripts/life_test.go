@@ -408,8 +408,12 @@ func TestStartWrongTypes(t *testing.T) {
 		})
 	}
 	play(t, []scenario{
-		{"numbers", steps("join round=0", "1", "LPUSH queues a", "1", "HSET state token x", "1", "start wanted=1",
-			"!WRONGTYPE", "LLEN queues", "1")},
+		{"numbers", steps("join round=0", "1", "LPUSH queues a", "1",
+			"HSET state token x", "1", "start wanted=1", "!WRONGTYPE",
+			"HSET state token 1e3", "0", "start wanted=1", "!WRONGTYPE", "HSET state token 9007199254740992", "0", "start wanted=1", "!WRONGTYPE",
+			"HSET state token 0 place 007", "1", "add"+task("k:a", "0", "always", "A"), "!WRONGTYPE",
+			"HSET state place 9223372036854775807", "0", "add"+task("k:a", "0", "always", "A"), "!WRONGTYPE",
+			"HSET state place -5", "0", "add"+task("k:a", "0", "always", "A"), "*", "LLEN queues", "1")},
 		{"what the worker runs: not even its suspicion changes", steps("join round=0", "1", "SET working:w x", "OK",
 			"ZADD suspects 5 w", "1", "start wanted=1", "!WRONGTYPE", "ZSCORE suspects w", "5")},
 		{"the list and hints", steps("join round=0", "1", "SET queues x", "OK", "SET idle x", "OK", "HSET tasks k:a A",

@@ -226,6 +226,16 @@ func TestCheck(t *testing.T) {
 	}
 }
 
+// A place that no counter can reach is reported, and a repair doesn't make the state unreadable.
+func TestRepairOfHugePlace(t *testing.T) {
+	b := newBench(t)
+	b.plant(sound...)
+	b.plant("ZADD ready 1152921504606846976 k:ready")
+	b.is.Equal(b.repair(), nil)
+	b.is.Equal(b.flaws(), []string{"place"})
+	b.add(task("more", "m"))
+}
+
 // Whatever the scripts do, nothing is flawed.
 func TestCheckSoundLife(t *testing.T) {
 	b := newBench(t)

@@ -78,7 +78,7 @@ local function next_look()
   local latest = now + lease
   local deadline = redis.call('ZRANGEBYSCORE', q.workers, now, '+inf', 'WITHSCORES', 'LIMIT', 0, 1)[2] or latest
   local suspicion = redis.call('ZRANGE', q.suspects, 0, 0, 'WITHSCORES')[2] or latest
-  return math.max(math.ceil(math.min(tonumber(deadline), tonumber(suspicion), latest)), 0)
+  return math.max(0, math.ceil(math.min(tonumber(deadline), tonumber(suspicion), latest))) -- never -0
 end
 
 local more = false

@@ -60,7 +60,7 @@ end
 
 -- A number that is lower than one in use.
 function mends.token()
-  return redis.call('HSET', q.state, flaw, math.max(state[flaw], tonumber(detail)))
+  return tonumber(detail) < 2 ^ 53 and redis.call('HSET', q.state, flaw, math.max(state[flaw], tonumber(detail)))
 end
 mends.place = mends.token
 

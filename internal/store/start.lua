@@ -344,7 +344,7 @@ if starts then
   end
   local soonest = more_than_list and redis.call('ZRANGE', q.schedule, 0, 0, 'WITHSCORES')[2]
   -- Another program may have planned any time: what is claimed is whole, and can be told in µs.
-  soonest = soonest and math.max(math.min(math.ceil(tonumber(soonest)), now + 4e12), 0)
+  soonest = soonest and math.max(0, math.min(math.ceil(tonumber(soonest)), now + 4e12)) -- never -0
   if soonest and not (state.claimed > now and state.claimed <= soonest) then
     if idle then
       redis.call('HSET', q.state, 'claimed', soonest)
