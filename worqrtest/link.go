@@ -72,6 +72,9 @@ func (l *link) lose(text string) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.losing, l.text = true, []byte(text)
+	for c := range l.conns {
+		c.sent = nil
+	}
 }
 
 // repair undoes everything except losses.
@@ -87,6 +90,7 @@ type conn struct {
 	*end
 	link   *link
 	losing atomic.Bool // the next reply
+	sent   []byte      // the end of it, which may begin with a part of link.text; protected by the mutex of link
 }
 
 // hold holds back what is sent and received, or releases it.
@@ -104,9 +108,13 @@ func (c *conn) Close() error {
 
 func (c *conn) Write(b []byte) (int, error) {
 	c.link.mu.Lock()
-	if c.link.losing && bytes.Contains(b, c.link.text) {
-		c.link.losing = false
-		c.losing.Store(true)
+	if c.link.losing {
+		c.sent = append(c.sent, b...)
+		if bytes.Contains(c.sent, c.link.text) {
+			c.link.losing = false
+			c.losing.Store(true)
+		}
+		c.sent = c.sent[max(0, len(c.sent)-len(c.link.text)):]
 	}
 	c.link.mu.Unlock()
 	return c.end.Write(b)

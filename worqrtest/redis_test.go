@@ -204,6 +204,12 @@ func TestLoseReply(t *testing.T) {
 	if got := Payloads(t, q); !slices.Equal(got, []string{"first", "third", "second", "second"}) {
 		t.Errorf("waiting: %q", got)
 	}
+	long := strings.Repeat("long", 5_000) // the driver sends it in parts
+	p.LoseReply(long)
+	must(t, q.Enqueue(ctx, []byte(long[1:])))
+	if err := q.Enqueue(ctx, []byte(long)); !errors.Is(err, worqr.ErrUnknownOutcome) {
+		t.Errorf("Enqueue: %v", err)
+	}
 }
 
 // A peer at the URL shares the Redis with others.
