@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/peertest"
@@ -157,6 +158,11 @@ func TestFailWorker(t *testing.T) {
 	peertest.Enqueue(t, q, "a")
 	peertest.Take(t, q)
 	id := s.peer.WorkerID()
+	for range 2 { // names that look like the id don't protect it
+		o := redistest.Sure(worqr.Open(s.args[1], &worqr.Options{Prefix: s.args[3], Lease: 150 * time.Millisecond, Name: id}))(t)
+		defer func() { s.is.NoErr(o.Close()) }()
+		peertest.Working(t, o, "q")
+	}
 	s.is.True(strings.Contains(s.run(exitFailed, "fail-worker", id), "nothing was changed"))
 	s.is.Equal(s.rows(exitWell, "fail-worker", id, "--yes", id)[0], map[string]any{"worker": id, "returned": 1.})
 	s.run(exitFailed, "fail-worker", "redis://x")

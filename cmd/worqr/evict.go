@@ -29,17 +29,19 @@ func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
 		return err
 	}
 	defer f.close()
-	id, who := "", ""
+	id, who, several := "", "", false
 	for w, err := range f.Workers(ctx) {
 		switch {
 		case err != nil:
 			return err
-		case w.ID != c.Worker && w.Name != c.Worker:
-		case id != "" && w.ID != c.Worker:
-			return fmt.Errorf("several workers have the name %q; give an id; to list them, use: worqr workers", c.Worker)
+		case w.ID != c.Worker && (w.Name != c.Worker || id == c.Worker):
 		default:
+			several = id != "" && w.ID != c.Worker
 			id, who = w.ID, fmt.Sprintf(" (%s, pid %d on %s)", w.Name, w.PID, w.Host)
 		}
+	}
+	if several {
+		return fmt.Errorf("several workers have the name %q; give an id; to list them, use: worqr workers", c.Worker)
 	}
 	listed := id != ""
 	if listed {
