@@ -106,10 +106,7 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 		paused = append(paused, queueName(name))
 		return nil
 	})
-	if len(paused) == 0 || ctx.Err() != nil {
-		if len(paused) > 0 {
-			c.stay(con, paused)
-		}
+	if len(paused) == 0 {
 		return failed
 	}
 	f, err := c.fleet()
@@ -121,7 +118,7 @@ func (c *drainCommand) Run(ctx context.Context, con *console) error {
 	defer stop()
 	rows, lost, err := c.wait(ctx, con, f, paused)
 	late := err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded)
-	if err != nil && !late {
+	if err != nil && (!late || rows == nil && lost == nil) { // nothing is known of them
 		c.stay(con, paused)
 		for _, name := range paused {
 			if c.JSON {

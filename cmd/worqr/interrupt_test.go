@@ -199,6 +199,14 @@ func TestInterruptQueues(t *testing.T) {
 		return seen
 	}
 	s.is.NoErr(a.Resume(s.Context()))
+	row, said = s.interrupted(s.link.DeafenAt("{b}", 1), "drain", "a", "b", "--json")
+	s.is.True(strings.HasSuffix(said, "worqr: interrupted: 1 of 2 queues changed\n"))
+	s.is.Equal(row, map[string]any{"queue": "a", "drained": false, "error": "interrupted"})
+	s.is.NoErr(a.Resume(s.Context()))
+	s.link.DeafenAt("LLEN", 2) // of the look after the pause
+	row, _ = s.interrupted(nil, "drain", "a", "--json", "--timeout", "500ms")
+	s.is.Equal([]any{row["queue"], row["drained"]}, []any{"a", false})
+	s.is.NoErr(a.Resume(s.Context()))
 	row, said = s.interrupted(paused(a), "drain", "a", "--json")
 	s.is.True(strings.HasSuffix(said, "worqr: the queues stay paused; to start their tasks again, use: worqr resume --prefix "+s.args[3]+" a\nworqr: interrupted\n"))
 	s.is.Equal(row, map[string]any{"queue": "a", "drained": false, "error": "interrupted"})
