@@ -26,12 +26,7 @@ func (c *cancelCommand) Validate() error {
 	return nil
 }
 
-func (c *cancelCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toKnown(ctx, c.Queue)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *cancelCommand) Run(ctx context.Context, con *console, q *worqr.Queue) (err error) {
 	var report *worqr.CancelReport
 	if c.Key != nil {
 		report, err = q.CancelKey(ctx, *c.Key)
@@ -74,12 +69,7 @@ type removeCommand struct {
 	Keys []string `arg:"" name:"key" help:"Keys whose waiting tasks to remove."`
 }
 
-func (c *removeCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toKnown(ctx, c.Queue)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *removeCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	removed := 0
 	for _, key := range c.Keys {
 		was, err := q.RemoveKey(ctx, key)
@@ -90,7 +80,7 @@ func (c *removeCommand) Run(ctx context.Context, con *console) error {
 			removed++
 		}
 	}
-	err = c.tell(con.out, map[string]int{"removed": removed}, "%s removed", words.Counted(removed, "task"))
+	err := c.tell(con.out, map[string]int{"removed": removed}, "%s removed", words.Counted(removed, "task"))
 	return toldIf(removed < len(c.Keys), err)
 }
 
@@ -100,20 +90,15 @@ type drainCommand struct {
 }
 
 // Run pauses queues and waits.
-func (c *drainCommand) Run(ctx context.Context, con *console) error {
+func (c *drainCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	var paused queueNames
-	failed := c.forEach(ctx, con, (*worqr.Queue).Pause, func(name string) error {
+	failed := c.forEach(ctx, con, f, (*worqr.Queue).Pause, func(name string) error {
 		paused = append(paused, queueName(name))
 		return nil
 	})
 	if len(paused) == 0 {
 		return failed
 	}
-	f, err := c.fleet()
-	if err != nil {
-		return err
-	}
-	defer f.close()
 	ctx, stop := c.Timeout.bound(ctx)
 	defer stop()
 	rows, lost, err := c.wait(ctx, con, f, paused)
@@ -200,12 +185,7 @@ type deleteCommand struct {
 // Validate is called by kong.
 func (c *deleteCommand) Validate() error { return c.given(string(c.Queue)) }
 
-func (c *deleteCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toKnown(ctx, c.Queue)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *deleteCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	s, err := q.Stats(ctx)
 	if err != nil {
 		return err

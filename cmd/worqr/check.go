@@ -62,15 +62,10 @@ func (c *checkCommand) Validate() error {
 }
 
 // Run prints the findings.
-func (c *checkCommand) Run(ctx context.Context, out io.Writer) error {
-	p, err := c.open()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = p.Close() }() // it is not started, so there is nothing to leave
-	examine := p.Check
+func (c *checkCommand) Run(ctx context.Context, out io.Writer, f *fleet) error {
+	examine := f.Check
 	if c.Repair {
-		examine = p.Repair
+		examine = f.Repair
 	}
 	report, err := examine(ctx, c.options())
 	if err != nil && (report == nil || len(report.Findings) == 0) {

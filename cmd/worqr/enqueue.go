@@ -81,12 +81,8 @@ func (c *enqueueCommand) tasks(payloads [][]byte) []worqr.TaskSpec {
 	return all
 }
 
-func (c *enqueueCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toQueue(c.Queue)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *enqueueCommand) Run(ctx context.Context, con *console, f *fleet) (err error) {
+	q := f.Queue(string(c.Queue))
 	enqueued, left := 0, 0
 	result := func() map[string]any { return map[string]any{"enqueued": enqueued, "left_out": left} }
 	for batch, err := range c.batches(ctx, con) {

@@ -23,12 +23,7 @@ type watchCommand struct {
 }
 
 // Run prints events until ctx ends.
-func (c *watchCommand) Run(ctx context.Context, con *console) error {
-	f, err := c.fleet()
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *watchCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	n, synced := 0, false
 	for e, err := range f.Events(ctx, texts(c.Queues)...) {
 		switch {

@@ -23,12 +23,7 @@ func (c *failWorkerCommand) Validate() error {
 	return c.given(c.Worker)
 }
 
-func (c *failWorkerCommand) Run(ctx context.Context, con *console) error {
-	f, err := c.fleet()
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *failWorkerCommand) Run(ctx context.Context, con *console, f *fleet) (err error) {
 	id, who, several := "", "", false
 	for w, err := range f.Workers(ctx) {
 		switch {

@@ -44,13 +44,8 @@ type explanationRow struct {
 }
 
 // Run prints where a task is, and why it doesn't run.
-func (c *explainCommand) Run(ctx context.Context, con *console) error {
-	p, err := c.open()
-	if err != nil {
-		return err
-	}
-	defer func() { _ = p.Close() }() // it is not started, so there is nothing to leave
-	e, err := c.explain(ctx, p.Queue(string(c.Queue)), con)
+func (c *explainCommand) Run(ctx context.Context, con *console, f *fleet) error {
+	e, err := c.explain(ctx, f.Queue(string(c.Queue)), con)
 	if err != nil {
 		return err
 	}

@@ -57,12 +57,7 @@ func (c *failedCommand) matches(t inspect.FailedTask, from time.Time) bool {
 }
 
 // Run lists failed tasks, or acts on them.
-func (c *failedCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toKnown(ctx, c.Queue)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *failedCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	from := time.Now().Add(-time.Duration(c.Since))
 	matching := kept(q.Failed(ctx), func(t inspect.FailedTask) bool { return c.matches(t, from) })
 	switch {
@@ -206,12 +201,7 @@ type requeueCommand struct {
 	IDs []string `arg:"" name:"id" help:"Ids of failed tasks, as \"worqr failed\" shows them. They contain keys, so quote them. For all tasks, or those that match, use: worqr failed --requeue."`
 }
 
-func (c *requeueCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toKnown(ctx, c.Queue)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *requeueCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	n, err := q.RequeueFailed(ctx, c.IDs...)
 	if err != nil {
 		return c.cutOff(con.out, err, n, words.Counted(n, "task")+" requeued", map[string]any{"requeued": n})

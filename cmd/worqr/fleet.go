@@ -9,6 +9,8 @@ import (
 	"slices"
 	"time"
 
+	"github.com/alecthomas/kong"
+
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/reading"
@@ -58,6 +60,11 @@ type onQueue struct {
 	Queue queueName `arg:"" help:"Name of the queue."`
 }
 
+// ProvideQueue is called by kong if Run takes the queue. It fails if the queue doesn't exist.
+func (c *onQueue) ProvideQueue(ctx context.Context, f *fleet) (*worqr.Queue, error) {
+	return f.known(ctx, c.Queue)
+}
+
 // An onNamed has those of a command that changes several queues.
 type onNamed struct {
 	target
@@ -72,30 +79,22 @@ type onQueues struct {
 	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to show; by default all."`
 }
 
-// toQueue returns a fleet, which the caller closes, and the handle of one of its queues.
-func (t *target) toQueue(name queueName) (*fleet, *worqr.Queue, error) {
-	return reach(t, func(f *fleet) (*worqr.Queue, error) { return f.Queue(string(name)), nil })
+// ProvideNames is called by kong if Run takes names: those given, which must exist, or else all.
+func (c *onQueues) ProvideNames(ctx context.Context, f *fleet) (queueNames, error) {
+	return f.names(ctx, c.Queues)
 }
 
-// toKnown is like toQueue, but fails if the queue doesn't exist.
-func (t *target) toKnown(ctx context.Context, name queueName) (*fleet, *worqr.Queue, error) {
-	return reach(t, func(f *fleet) (*worqr.Queue, error) { return f.known(ctx, name) })
-}
-
-// toQueues is like toKnown for the names of several queues. Without names it returns all.
-func (t *target) toQueues(ctx context.Context, given queueNames) (*fleet, queueNames, error) {
-	return reach(t, func(f *fleet) (queueNames, error) { return f.names(ctx, given) })
-}
-
-func reach[T any](t *target, find func(*fleet) (T, error)) (f *fleet, found T, err error) {
-	if f, err = t.fleet(); err != nil {
-		return nil, found, err
+// perform runs a command. If it has a target, its Run may take the fleet, which is closed at the end.
+func perform(command *kong.Context) error {
+	if c, ok := command.Selected().Target.Addr().Interface().(interface{ fleet() (*fleet, error) }); ok {
+		f, err := c.fleet()
+		if err != nil {
+			return err
+		}
+		defer f.close()
+		command.Bind(f)
 	}
-	if found, err = find(f); err != nil {
-		f.close()
-		return nil, found, err
-	}
-	return f, found, nil
+	return command.Run()
 }
 
 // closing is how long a command waits for its last calls: after Ctrl-C, Redis may not have answered

@@ -114,7 +114,7 @@ func runUntil(ctx context.Context, args []string, in io.Reader, out, errs io.Wri
 	command.BindTo(ctx, (*context.Context)(nil))
 	command.Bind(&console{in, out, errs})
 	command.BindTo(out, (*io.Writer)(nil))
-	err = command.Run()
+	err = perform(command)
 	_, none := errors.AsType[nothing](err)
 	switch {
 	case err == nil:

@@ -57,12 +57,7 @@ func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, 
 type queuesCommand struct{ onQueues }
 
 // Run prints a line for each queue.
-func (c *queuesCommand) Run(ctx context.Context, con *console) error {
-	f, names, err := c.toQueues(ctx, c.Queues)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *queuesCommand) Run(ctx context.Context, con *console, f *fleet, names queueNames) error {
 	n, err := printRows(con.out, c.form, "QUEUE WAITING SCHEDULED RUNNING FAILED WORKERS IDLE OLDEST STATE", f.counts(ctx, names), func(r queueRow) []string {
 		oldest := "-"
 		if r.Oldest > 0 {
@@ -84,27 +79,22 @@ type changedRow struct {
 
 type pauseCommand struct{ onNamed }
 
-func (c *pauseCommand) Run(ctx context.Context, con *console) error {
-	return c.forEach(ctx, con, (*worqr.Queue).Pause, func(name string) error {
+func (c *pauseCommand) Run(ctx context.Context, con *console, f *fleet) error {
+	return c.forEach(ctx, con, f, (*worqr.Queue).Pause, func(name string) error {
 		return c.tell(con.out, changedRow{name, true}, "%s is paused", printable(name))
 	})
 }
 
 type resumeCommand struct{ onNamed }
 
-func (c *resumeCommand) Run(ctx context.Context, con *console) error {
-	return c.forEach(ctx, con, (*worqr.Queue).Resume, func(name string) error {
+func (c *resumeCommand) Run(ctx context.Context, con *console, f *fleet) error {
+	return c.forEach(ctx, con, f, (*worqr.Queue).Resume, func(name string) error {
 		return c.tell(con.out, changedRow{name, false}, "%s is running", printable(name))
 	})
 }
 
 // forEach calls do for each queue, even if it fails for some, and prints the results.
-func (c *onNamed) forEach(ctx context.Context, con *console, do func(*worqr.Queue, context.Context) error, tell func(name string) error) error {
-	f, err := c.fleet()
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *onNamed) forEach(ctx context.Context, con *console, f *fleet, do func(*worqr.Queue, context.Context) error, tell func(name string) error) error {
 	var errs []error
 	absent, changed := false, 0
 	for _, name := range c.Queues {

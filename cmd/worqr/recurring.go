@@ -32,12 +32,7 @@ type recurringCommand struct {
 }
 
 // Run prints a line for each recurring task.
-func (c *recurringCommand) Run(ctx context.Context, con *console) error {
-	f, names, err := c.toQueues(ctx, c.Queues)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *recurringCommand) Run(ctx context.Context, con *console, f *fleet, names queueNames) error {
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[recurringRow, error] {
 		return turned(q.Recurring(ctx), func(t inspect.RecurringTask) recurringRow { return recurringRow{q.Name(), t} })
 	})
@@ -60,12 +55,7 @@ type runNowCommand struct {
 }
 
 // Run runs the task once more.
-func (c *runNowCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toKnown(ctx, c.Queue)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *runNowCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	row := map[string]any{"queue": c.Queue, "key": c.Key}
 	found, err := q.RunNow(ctx, c.Key)
 	if err != nil {

@@ -56,12 +56,7 @@ func (s *showResult) Validate() error {
 type resultCommand struct{ showResult }
 
 // Run prints how a task ended.
-func (c *resultCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toKnown(ctx, c.Queue)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *resultCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	r, err := q.Result(ctx, c.Key)
 	if errors.Is(err, worqr.ErrNotEnded) {
 		return nothing("the task hasn't ended; wait for it: " + c.command("wait QUEUE KEY", string(c.Queue)))
@@ -75,12 +70,7 @@ type waitCommand struct {
 }
 
 // Run waits for the end of a task.
-func (c *waitCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toKnown(ctx, c.Queue)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *waitCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	ctx, stop := c.Timeout.bound(ctx)
 	defer stop()
 	r, err := q.Wait(ctx, c.Key)

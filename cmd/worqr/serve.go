@@ -46,12 +46,7 @@ func isLocal(host string) bool {
 }
 
 // Run serves until ctx ends.
-func (c *serveCommand) Run(ctx context.Context, con *console) error {
-	f, err := c.fleet()
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *serveCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	log := slog.New(slog.NewTextHandler(con.errs, nil))
 	o := &dash.Options{Title: c.Title, AllowActions: c.AllowActions, Logger: log}
 	if o.Hosts = c.Host; c.Password != "" && len(c.Host) == 0 {

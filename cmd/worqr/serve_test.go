@@ -17,10 +17,12 @@ func (s *shell) serving(c *serveCommand) string {
 	ctx, stop := context.WithCancel(s.Context())
 	errs, ended := make(peertest.Said, 1000), make(chan error, 1)
 	c.Listen = "127.0.0.1:0"
-	go func() { ended <- c.Run(ctx, &console{in: strings.NewReader(""), out: errs, errs: errs}) }()
+	f := redistest.Sure(c.fleet())(s.T)
+	go func() { ended <- c.Run(ctx, &console{in: strings.NewReader(""), out: errs, errs: errs}, f) }()
 	s.Cleanup(func() {
 		stop()
 		s.is.NoErr(<-ended)
+		f.close()
 	})
 	line := strings.TrimSpace(s.next(errs))
 	at := strings.Index(line, "http://")

@@ -25,12 +25,7 @@ type runningCommand struct {
 }
 
 // Run prints a line for each task that a worker holds.
-func (c *runningCommand) Run(ctx context.Context, con *console) error {
-	f, names, err := c.toQueues(ctx, c.Queues)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *runningCommand) Run(ctx context.Context, con *console, f *fleet, names queueNames) error {
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[runningRow, error] {
 		return turned(q.Running(ctx), func(t inspect.RunningTask) runningRow { return runningRow{q.Name(), t} })
 	})
@@ -74,12 +69,7 @@ type tasksCommand struct {
 }
 
 // Run prints a line for each waiting task.
-func (c *tasksCommand) Run(ctx context.Context, con *console) error {
-	f, q, err := c.toKnown(ctx, c.Queue)
-	if err != nil {
-		return err
-	}
-	defer f.close()
+func (c *tasksCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	n, err := printRows(con.out, c.form, "STATE WAITED DUE RETRIES KEY HEADERS PAYLOAD ERROR", first(c.Limit, c.rows(ctx, q)), func(r inspect.NamedTask) []string {
 		return []string{
 			string(r.State), sinceMoment(r.EnqueuedAt), nextMoment(r.DueAt), strconv.Itoa(r.Retries), keyText(r.Key), headerText(r.Headers),

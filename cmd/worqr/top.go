@@ -24,15 +24,10 @@ func (c *topCommand) Validate() error {
 }
 
 // Run shows the fleet until q.
-func (c *topCommand) Run(ctx context.Context, con *console) error {
+func (c *topCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	if !isTerminal(con.out) || !isTerminal(con.in) {
 		return errors.New("top needs a terminal; in a script, use: worqr queues --json")
 	}
-	f, err := c.fleet()
-	if err != nil {
-		return err
-	}
-	defer f.close()
 	return top.Run(ctx, &shown{f}, top.Options{
 		Every: c.Every, Where: printable(addressOf(c.Redis)), ReadOnly: c.ReadOnly, Show: brief[string], In: con.in, Out: con.out,
 	})
