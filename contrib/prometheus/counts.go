@@ -147,12 +147,8 @@ func (m *Metrics) started(t worqrtrace.Task) {
 	queue := m.labels.add(t.Queue, h, 1)
 	c.started.WithLabelValues(queue, h).Inc()
 	c.prefetched.WithLabelValues(queue).Observe(t.Waited.Seconds())
-	since := t.EnqueuedAt
-	if t.DueAt.After(since) {
-		since = t.DueAt
-	}
-	if !since.IsZero() && t.Crashes == 0 && !t.OnFailed { // otherwise it ran in between
-		c.wait.WithLabelValues(queue).Observe(max(t.At.Sub(since), 0).Seconds()) // the clocks may differ
+	if waited, known := t.Wait(); known {
+		c.wait.WithLabelValues(queue).Observe(waited.Seconds())
 	}
 }
 

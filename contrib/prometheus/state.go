@@ -165,27 +165,16 @@ func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, int,
 	return queues, omitted, first
 }
 
-// names returns the queues, none of them twice: as configured, or sorted.
+// names returns the queues, sorted, none of them twice. If reading fails, it returns those that were read.
 func (m *Metrics) names(ctx context.Context, p *worqr.Peer) (names []string, err error) {
-	seen := map[string]bool{}
-	add := func(name string) {
-		if !seen[name] {
-			names = append(names, name)
+	names = slices.Clone(m.opts.Queues)
+	if len(names) == 0 {
+		for name, failed := range p.Queues(ctx) {
+			if err = failed; err == nil {
+				names = append(names, name)
+			}
 		}
-		seen[name] = true
-	}
-	if len(m.opts.Queues) > 0 {
-		for _, name := range m.opts.Queues {
-			add(name)
-		}
-		return names, nil
-	}
-	for name, err := range p.Queues(ctx) {
-		if err != nil {
-			return names, err
-		}
-		add(name)
 	}
 	slices.Sort(names)
-	return names, nil
+	return slices.Compact(names), err
 }
