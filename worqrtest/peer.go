@@ -35,7 +35,7 @@ func (r *Redis) Peer(opts *worqr.Options) *Peer {
 	}
 	o.Lease = cmp.Or(o.Lease, r.lease)
 	p := &Peer{t: r.t, redis: r, link: link{dial: r.dial, conns: map[*conn]bool{}}}
-	p.Peer = worqr.New(&redis.Pool{DialContext: over(p.link.connect)}, &o)
+	p.Peer = worqr.New(&redis.Pool{DialContext: p.dial}, &o)
 	r.t.Cleanup(func() {
 		p.link.repair() // otherwise Close would have to wait for Redis
 		if err := p.Close(); err != nil {
@@ -43,6 +43,19 @@ func (r *Redis) Peer(opts *worqr.Options) *Peer {
 		}
 	})
 	return p
+}
+
+// A steady connection needs no pings, since it never fails silently: what a Pause holds back arrives later.
+type steady struct{ redis.ConnWithTimeout }
+
+func (steady) Steady() {}
+
+func (p *Peer) dial(ctx context.Context) (redis.Conn, error) {
+	conn, err := over(p.link.connect)(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return steady{conn.(redis.ConnWithTimeout)}, nil // the driver's are
 }
 
 // Serve runs the peer until the test ends or stop is called; then it drains. The test fails if Run

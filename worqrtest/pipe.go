@@ -106,7 +106,7 @@ func (p *pipe) setDeadlineLocked(at time.Time) {
 // An end is one end of a connection.
 type end struct {
 	in, out *pipe
-	sends   func([]byte) // called before a Write; may be nil
+	sends   func() // called before a Write; may be nil
 }
 
 // newPair returns the two ends of a connection.
@@ -119,7 +119,7 @@ func (e *end) Read(b []byte) (int, error) { return e.in.read(b) }
 
 func (e *end) Write(b []byte) (int, error) {
 	if e.sends != nil {
-		e.sends(b)
+		e.sends()
 	}
 	return e.out.write(b)
 }

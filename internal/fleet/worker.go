@@ -98,9 +98,11 @@ func (w *worker) patience() time.Duration {
 }
 
 // belong is the run loop. It maintains the worker's memberships until the worker ends: it joins and
-// leaves queues, and comes back after an eviction. Heartbeats don't wait for that.
+// leaves queues, and comes back after an eviction. Heartbeats don't wait for that. What is urgent begins a turn at once;
+// others are rarer if heartbeats are.
 func (w *worker) belong() {
-	f, every := w.fleet, min(w.fleet.lease.Beat, time.Second)
+	f, beat := w.fleet, w.fleet.lease.Beat
+	every := min(beat, max(time.Second, beat/100))
 	retry := store.NewBackoff()
 	timer := time.NewTimer(every)
 	defer timer.Stop()

@@ -87,10 +87,11 @@ type Subscription struct {
 
 const (
 	pingEvery  = time.Second
-	deadAfter  = 2500 * time.Millisecond // without a sign of life
-	askAgain   = 10 * time.Second        // between tries of a refused topic
-	loginAgain = 30 * time.Second        // between tries when Redis refuses the login, or all subscriptions
-	mostFutile = 3                       // futile sessions after which the server seems to refuse all subscriptions
+	pongWithin = 1500 * time.Millisecond
+	deadAfter  = pingEvery + pongWithin // without a sign of life
+	askAgain   = 10 * time.Second       // between tries of a refused topic
+	loginAgain = 30 * time.Second       // between tries when Redis refuses the login, or all subscriptions
+	mostFutile = 3                      // futile sessions after which the server seems to refuse all subscriptions
 )
 
 // NewSubscriber returns a Subscriber that dials when it gets a listener.
@@ -260,10 +261,11 @@ func (f *feed) session() error {
 		f.sendLocked(l.subscriptions())
 	}
 	f.sub.mu.Unlock()
+	every := pings(c)
 	over, written := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(written)
-		f.write(c, over)
+		f.write(c, every, over)
 	}()
 	defer func() {
 		f.sub.mu.Lock()
@@ -275,7 +277,7 @@ func (f *feed) session() error {
 		_ = c.Close() // it isn't needed anymore
 	}()
 	for f.ctx.Err() == nil {
-		reply, err := redis.ReceiveWithTimeout(c, deadAfter)
+		reply, err := redis.ReceiveWithTimeout(c, every+pongWithin)
 		if err := f.receive(reply, Discreet(err)); err != nil {
 			return err
 		}
@@ -283,10 +285,19 @@ func (f *feed) session() error {
 	return f.ctx.Err()
 }
 
+// pings returns the time between two pings of a connection. A steady one never fails silently, so it needs none. Those
+// of worqrtest are steady: otherwise, a virtual day would consist of pings.
+func pings(c redis.Conn) time.Duration {
+	if _, steady := c.(interface{ Steady() }); steady {
+		return time.Hour
+	}
+	return pingEvery
+}
+
 // write sends requests, pings to detect a dead connection, and retries refused topics now and then.
 // If sending fails, the receiver notices.
-func (f *feed) write(conn redis.Conn, over <-chan struct{}) {
-	ping := time.NewTicker(pingEvery)
+func (f *feed) write(conn redis.Conn, every time.Duration, over <-chan struct{}) {
+	ping := time.NewTicker(every)
 	defer ping.Stop()
 	retried := time.Now()
 	for {
