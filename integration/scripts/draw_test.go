@@ -232,7 +232,7 @@ func (d *drawing) prepare() drawn {
 	if d.IntN(2) == 0 {
 		at = d.now + int64(one(d, 500, 60000, -1))
 	}
-	switch d.IntN(10) {
+	switch d.IntN(9) {
 	case 0:
 		d.inFailed = false
 		return d.call(nil, "HSET crashes %s 1", spec.Digest(one(d, payloads...)))
@@ -241,7 +241,7 @@ func (d *drawing) prepare() drawn {
 			d.inFailed = false
 			return d.call(nil, "HSET runs %s :1:1:why", name)
 		}
-	case 8, 9:
+	case 7, 8:
 		return d.call(nil, "enqueue %s %s %s", one(d, payloads...), one(d, payloads...), one(d, payloads...))
 	case 2, 3, 4:
 		record := fmt.Sprintf("0:%d:0:%d:0:2:m1%s", at, one(d, 0, 9000), one(d, payloads...))
@@ -256,18 +256,7 @@ func (d *drawing) prepare() drawn {
 		who := one(d, "me", "", "")
 		return d.call(func(q *spec.Queue) (any, error) { q.Pause(who); return 1, nil }, "pause who=%s", who)
 	}
-	if d.IntN(3) == 0 {
-		return d.call(nil, "delete first=%d", d.IntN(2))
-	}
-	return d.schedule()
-}
-
-// schedule draws what recur would do: it asserts a schedule, or doesn't anymore.
-func (d *drawing) schedule() drawn {
-	if d.inFailed = false; d.IntN(2) == 0 {
-		return d.call(nil, "ZADD recurring %d k:a", d.now+int64(one(d, -5, 5000)))
-	}
-	return d.call(nil, "HSET recurrence k:a %d~%d~%d|0:0:0:0:0:1:mR", d.now-5, d.now+700, d.now+90000)
+	return d.call(nil, "delete first=%d", d.IntN(2))
 }
 
 // disturb draws what another program might do.
@@ -278,7 +267,7 @@ func (d *drawing) disturb() drawn {
 	}
 	d.inFailed = false
 	kind := prefix + one(d, "queues", "tasks", "ready", "schedule", "risky", "aside", "next", "runs", "copies", "workers", "suspects", "leaving",
-		"idle", "rounds", "state", "crashes", "recurring", "recurrence", "working:a")
+		"idle", "rounds", "state", "crashes", "working:a")
 	name, worker := one(d, append(names, "k:ghost", "r:"+spec.Digest("x")+":77")...), one(d, workers...)
 	return d.call(nil, "%s", one(d,
 		"DEL "+kind, "DEL "+kind,

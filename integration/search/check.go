@@ -10,9 +10,6 @@ import (
 	"github.com/worqr/worqr/internal/invariants"
 )
 
-// ofSchedule is the payload of occurrences: recur makes them again, so they may come and go.
-const ofSchedule = "R"
-
 // payloadsOf returns the payloads of all tasks that haven't ended.
 func payloadsOf(q *spec.Queue) (all []string) {
 	all = append(all, q.Queues...)
@@ -30,7 +27,7 @@ func payloadsOf(q *spec.Queue) (all []string) {
 	if q.Failed != nil {
 		all = append(all, payloadsOf(q.Failed)...)
 	}
-	return slices.DeleteFunc(all, func(p string) bool { return p == ofSchedule })
+	return all
 }
 
 func isNamed(attempt string) bool { return strings.HasSuffix(attempt, "n") }
@@ -59,15 +56,10 @@ type effect struct {
 func (e *effect) end(payloads ...string) { e.ends = append(e.ends, payloads...) }
 
 // do makes a call. What it ends must be among what it may end, and it adds nothing. Workers hear whether it wakes them.
-func (s *state) do(what string, may effect, call func()) {
+func (s *state) do(verb string, may effect, call func()) {
 	before, returning := payloadsOf(&s.q), len(s.q.Leaving) > 0
 	s.q.Hears = s.wakes
-	verb, _, _ := strings.Cut(what, " ")
-	if s.sc.records {
-		s.record(what, call)
-	} else {
-		call()
-	}
+	call()
 	after := payloadsOf(&s.q)
 	if lost := less(less(before, after), may.ends); len(lost) > 0 {
 		s.wrong = fmt.Sprintf("conservation: %s loses %v", verb, lost)

@@ -21,7 +21,6 @@ type scope struct {
 	cancel  string // the payload that is canceled: "", or that one
 	remove  string // the name that is canceled
 	prepare func(q *spec.Queue)
-	records bool // calls are recorded
 	budget
 }
 
@@ -107,8 +106,8 @@ func (sc *scope) next(from *state, give func(what string, to state)) {
 		if record, is := s.q.Tasks.Get(sc.remove); is {
 			s.removed = append(slices.Clip(s.removed), spec.ReadRecord(record).Payload)
 		}
-		s.removed = slices.DeleteFunc(append(slices.Clip(s.removed), payloads...), func(p string) bool { return p == ofSchedule })
-		s.do("remove name="+sc.remove+" how=canceled", effect{ends: payloads}, func() { s.q.Remove(sc.remove, "canceled") })
+		s.removed = append(slices.Clip(s.removed), payloads...)
+		s.do("remove", effect{ends: payloads}, func() { s.q.Remove(sc.remove, "canceled") })
 	})
 }
 
@@ -159,7 +158,7 @@ func (s *state) hasExpired() bool { return len(s.q.Workers.UpTo(now-1)) > 0 }
 // evict makes a call of evict. Unless it names a worker, only who is silent is evicted, and only by who may judge.
 func (s *state) evict(target string, judge int64) {
 	members := s.q.Workers
-	s.do(fmt.Sprint("evict target=", target, " judge=", judge, " grace=", grace), returnable(&s.q), func() { s.q.Evict(target, judge, grace) })
+	s.do("evict", returnable(&s.q), func() { s.q.Evict(target, judge, grace) })
 	for _, m := range members {
 		if fair := judge >= s.q.Now && judge < s.q.Now+2*grace && m.Score < s.q.Now; target == "" && !fair && !s.q.Workers.Has(m.Name) {
 			s.wrong = fmt.Sprintf("alive: %v is evicted, judged until %d", m, judge)
@@ -203,7 +202,7 @@ func (sc *scope) worker(from *state, w int, try func(bool, string, func(s *state
 		s.q.Workers.Put(id, now-1)
 	})
 	try(is && deadline < now && (p.phase == member || p.phase == leaving), "sends a heartbeat", func(s *state, _ *peer) {
-		s.do(fmt.Sprint("heartbeat judge=1 worker=", id, " lease=", lease), effect{}, func() { s.q.Heartbeat(id, lease, true) })
+		s.do("heartbeat", effect{}, func() { s.q.Heartbeat(id, lease, true) })
 	})
 	try(is && from.left.Evictions > 0, "is evicted by its name", func(s *state, _ *peer) {
 		s.left.Evictions--
@@ -221,7 +220,7 @@ func (sc *scope) membership(from *state, w int, try func(bool, string, func(s *s
 	})
 	asks, number := p.asked, p.number
 	joins := func(s *state) (answer int) {
-		s.do(fmt.Sprintf("join worker=%s lease=%d asked=%d round=%d", id, lease, asks, number), effect{}, func() { answer = s.q.Join(id, lease, asks, number) })
+		s.do("join", effect{}, func() { answer = s.q.Join(id, lease, asks, number) })
 		return answer
 	}
 	answered := func(s *state, p *peer) {
@@ -244,7 +243,7 @@ func (sc *scope) membership(from *state, w int, try func(bool, string, func(s *s
 	})
 	leaves := func(s *state) (more bool) {
 		later := s.q.Workers.Has(id) && s.peers[w].phase == member && s.peers[w].number > number
-		s.do(fmt.Sprint("leave worker=", id, " round=", number), returnable(&s.q), func() { _, more = s.q.Leave(id, number) })
+		s.do("leave", returnable(&s.q), func() { _, more = s.q.Leave(id, number) })
 		if later && !s.q.Workers.Has(id) {
 			s.wrong = "alive: a late leave ends a later membership of " + id
 		}
@@ -436,7 +435,7 @@ func (sc *scope) sendLate(s *state, w int, flight []round) {
 func (sc *scope) carryOut(s *state, w int, r *round) {
 	var err error
 	if r.done == 0 {
-		s.do(spec.Words(ids[w], 0, r.ends), endable(&s.q, ids[w], r.ends), func() { _, _, err = s.q.Finish(ids[w], 0, r.ends) })
+		s.do("finish", endable(&s.q, ids[w], r.ends), func() { _, _, err = s.q.Finish(ids[w], 0, r.ends) })
 	} else {
 		var a spec.Started
 		a, err = s.starts(spec.Start{Worker: ids[w], Round: r.number, Stamp: 9, Lease: lease, Wanted: r.wanted, Idle: r.wanted > 0,
@@ -452,7 +451,7 @@ func (sc *scope) carryOut(s *state, w int, r *round) {
 func (sc *scope) canceler(from *state, try func(bool, string, func(s *state))) {
 	c := from.cancel
 	pages := func(s *state, after string) (p spec.Page) {
-		s.do("cancel payload="+sc.cancel+" after="+after, effect{ends: waitingOf(&s.q, sc.cancel)}, func() { p = s.q.Cancel(sc.cancel, after) })
+		s.do("cancel", effect{ends: waitingOf(&s.q, sc.cancel)}, func() { p = s.q.Cancel(sc.cancel, after) })
 		return p
 	}
 	page := func(s *state) {
@@ -468,7 +467,7 @@ func (sc *scope) canceler(from *state, try func(bool, string, func(s *state))) {
 	}
 	try(c.phase == 1 || c.phase == 0 && from.left.Cancels > 0, "a page of the cancel", page)
 	stop := func(s *state, worker string, after int64) (upTo int64) {
-		s.do(fmt.Sprintf("stop payload=%s token=%d worker=%s after=%d", sc.cancel, c.token, worker, after), effect{}, func() { upTo, _, _ = s.q.Stop(sc.cancel, c.token, worker, after) })
+		s.do("stop", effect{}, func() { upTo, _, _ = s.q.Stop(sc.cancel, c.token, worker, after) })
 		return upTo
 	}
 	stops := func(s *state) {

@@ -63,7 +63,7 @@ func (s *state) checkIdle() string {
 // starts makes a call of start, and checks that those start that are in front.
 func (s *state) starts(r spec.Start) (a spec.Started, err error) {
 	before := s.q
-	s.do(r.Words(), effect{}, func() { a, err = s.q.Start(r) })
+	s.do("start", effect{}, func() { a, err = s.q.Start(r) })
 	last, is := before.Rounds.Get(r.Worker)
 	if !is {
 		return a, err

@@ -23,8 +23,6 @@ var scopes = []scope{
 	{name: "put while it runs", workers: 1, members: 1, tasks: []task{{"k:a", "A"}, {"k:a", "B"}, {"k:a", "C"}}, first: 1,
 		verbs: []string{"done", "later", "stop", "fail"}, wanted: []int{1}, remove: "k:a",
 		budget: budget{Rounds: 3, Evictions: 1, Removes: 1, Leaves: 1}},
-	{name: "an occurrence", workers: 1, members: 1, verbs: []string{"done", "later", "fail"}, wanted: []int{1}, remove: "k:a",
-		tasks: []task{{"k:a", "A"}}, prepare: occurrence, budget: budget{Rounds: 3, Lost: 1, Removes: 1, Evictions: 1}},
 	{name: "risky tasks", workers: 2, members: 2, tasks: mixed, first: 2, verbs: []string{"done", "stop"}, wanted: []int{1, 2}, solo: true,
 		crashes: 2, prepare: allCrashed, budget: budget{Rounds: 2, Lost: 1}},
 	{name: "cancel of raw tasks", workers: 2, members: 2, tasks: equal, first: 2, verbs: []string{"stop"}, wanted: []int{1},
@@ -45,13 +43,4 @@ func crashed(q *spec.Queue) { q.Crashes.Put(spec.Digest("x"), "1") }
 func allCrashed(q *spec.Queue) {
 	crashed(q)
 	q.Runs.Put("k:a", ":0:1:")
-}
-
-// occurrence prepares a schedule with two more times.
-func occurrence(q *spec.Queue) {
-	q.Recurring.Put("k:a", now+1e6)
-	q.Recurrence.Put("k:a", "900 950 1100 1200|0:0:0:0:0:1:mR")
-	q.Tasks.Put("k:a", "0:950:0:0:1:1:mR")
-	q.Ready.Put("k:a", 1)
-	q.State.Put("place", "1")
 }

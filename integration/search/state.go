@@ -28,7 +28,6 @@ type state struct {
 
 	failedOver bool
 	sc         *scope
-	calls      []Call // that were recorded
 }
 
 type backup struct{ q, failed spec.Queue }

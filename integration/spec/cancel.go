@@ -119,8 +119,7 @@ func (q *Queue) isCopy(attempt, item, payload string) bool {
 
 // Remove deletes what waits under a name; a cancel also marks the attempt that runs, and returns it.
 func (q *Queue) Remove(name, how string) (removed bool, marked string) {
-	n, b := newNotice(), q.behind(name)
-	attempt := q.run(name).Attempt
+	b, attempt := q.behind(name), q.run(name).Attempt
 	if worker := workerOf(attempt); worker != "" && how == "canceled" {
 		if token, is := q.working(worker).Score(attempt); is {
 			q.hold(worker, attempt, -max(token, -token))
@@ -131,14 +130,9 @@ func (q *Queue) Remove(name, how string) (removed bool, marked string) {
 		q.Next.Delete(name)
 		removed = true
 	} else if q.waiting(name) {
-		q.notePassed(name, q.record(name).occurrence())
 		q.withdraw(name)
-		if q.Recurring.Has(name) {
-			q.planOccurrence(n, name)
-		}
 		removed = true
 	}
-	q.tell(n)
 	return removed, marked
 }
 

@@ -1,8 +1,6 @@
 package spec
 
-import "strings"
-
-// gone: a named task has ended. What waits behind it takes its place, or the next occurrence is planned.
+// gone: a named task has ended. What waits behind it takes its place.
 func (q *Queue) gone(n *notice, name string) {
 	q.Runs.Delete(name)
 	if isRaw(name) {
@@ -12,8 +10,6 @@ func (q *Queue) gone(n *notice, name string) {
 		q.Next.Delete(name)
 		q.Tasks.Put(name, b.Record)
 		q.plan(n, name, b.At)
-		return
-	} else if q.Recurring.Has(name) && q.planOccurrence(n, name) {
 		return
 	}
 	q.Tasks.Delete(name)
@@ -47,33 +43,4 @@ func (q *Queue) comesBack(n *notice, name string, r Run, at, place int64) {
 func (q *Queue) canceled(token int64, digest string) bool {
 	last, is := q.Canceled.Get(digest)
 	return token < 0 || is && digest != "" && number(last) >= token
-}
-
-// passed returns up to when the occurrences of a schedule have passed.
-func (q *Queue) passed(name string) int64 {
-	v, _ := q.Recurrence.Get("passed:" + name)
-	return number(v)
-}
-
-// notePassed: an occurrence has started, or is taken away. With it, all times up to now have passed.
-func (q *Queue) notePassed(name string, occurrence int64) {
-	if occurrence > q.passed(name) && q.Recurring.Has(name) {
-		q.Recurrence.Put("passed:"+name, text(max(q.Now, occurrence)))
-	}
-}
-
-// planOccurrence plans the first time of a schedule that hasn't passed, and reports whether there's one.
-func (q *Queue) planOccurrence(n *notice, name string) bool {
-	v, _ := q.Recurrence.Get(name)
-	times, record, _ := strings.Cut(v, "|")
-	for word := range strings.FieldsSeq(times) {
-		if at := number(word); at > q.passed(name) {
-			r := ReadRecord(record)
-			r.Enqueued, r.Due, r.Occurrence = q.Now, at, true
-			q.Tasks.Put(name, r.String())
-			q.plan(n, name, at)
-			return true
-		}
-	}
-	return false
 }

@@ -141,12 +141,9 @@ func (q *Queue) fail(n *notice, worker string, e *End, name string, r Run, why s
 	place := f.nextPlace()
 	failed := fmt.Sprintf("r:%s:%d", digestIn(name), place)
 	if !isRaw(name) {
-		if back = name; record.Occurrence {
-			back = fmt.Sprintf("%s@%d", name, record.Due)
-		}
+		back = name
 		failed = fmt.Sprintf("%s#%d", name, place)
 	}
-	record.Occurrence = false
 	record.Metadata = fmt.Sprintf("%s:%d:%s:%s:%d:%d:%d:%d:%s%s%s",
 		kind, q.Now, worker, e.Attempt, r.Retries, r.Crashes, len(back), len(reason), back, reason, record.Metadata)
 	f.Tasks.Put(failed, record.String())

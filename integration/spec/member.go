@@ -62,7 +62,7 @@ type Pulse struct {
 	Held, More, Rank int
 	Idle             int
 	Stops            []string
-	Asks             int // 1: call evict; 2: a schedule isn't asserted anymore
+	Asks             int // 1: call evict
 }
 
 // Heartbeat renews a lease.
@@ -84,9 +84,6 @@ func (q *Queue) Heartbeat(worker string, lease int64, judge bool) (Pulse, error)
 		for _, m := range q.working(worker).UpTo(-1) {
 			p.Stops = append(p.Stops, m.Name)
 		}
-	}
-	if len(q.Recurring.UpTo(q.Now-1)) > 0 {
-		p.Asks = 2
 	}
 	mayJudge := judge && deadline >= q.Now && !q.isFar(deadline)
 	if look := q.Number("look"); (look <= q.Now || q.isFar(look)) && (mayJudge || q.returning()) {

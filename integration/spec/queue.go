@@ -2,8 +2,8 @@
 // docs/protocol.md: join, start, finish, heartbeat, leave, evict, cancel, stop and remove. It works on a model of
 // a queue's keys. A test compares it with the scripts, and integration/search runs it in every order of events.
 //
-// It leaves out what loses no task: events, results, ages, keys of the wrong type, the limits of bytes, how occurrences
-// ended, and what is published.
+// It leaves out what loses no task: events, results, ages, keys of the wrong type, the limits of bytes, recurrence,
+// and what is published.
 package spec
 
 import (
@@ -12,7 +12,6 @@ import (
 	"math"
 	"slices"
 	"strconv"
-	"strings"
 )
 
 // A Queue is what Redis holds of a queue. A copy of it is a queue of its own, but for Failed.
@@ -30,8 +29,6 @@ type Queue struct {
 	Workers, Suspects, Leaving, Idle      Set
 	Rounds, State, Crashes                Hash
 	Canceled                              Hash // by digest
-	Recurring                             Set
-	Recurrence                            Hash
 }
 
 // A List is a list in Redis.
@@ -62,7 +59,6 @@ func (q *Queue) Kinds() map[string]any {
 		"queues": &q.Queues, "tasks": &q.Tasks, "next": &q.Next, "runs": &q.Runs, "ready": &q.Ready, "schedule": &q.Schedule,
 		"risky": &q.Risky, "aside": &q.Aside, "copies": &q.Copies, "workers": &q.Workers, "suspects": &q.Suspects,
 		"leaving": &q.Leaving, "idle": &q.Idle, "rounds": &q.Rounds, "state": &q.State, "crashes": &q.Crashes,
-		"recurring": &q.Recurring, "recurrence": &q.Recurrence,
 	}
 }
 
@@ -198,7 +194,7 @@ func (q *Queue) Lines() (lines []string) {
 			add(kind, *v)
 		case *Hash:
 			add(kind, slices.DeleteFunc(slices.Clone(*v), func(f Entry[string]) bool {
-				return kind == "state" && f.Value == "0" || strings.HasPrefix(f.Name, "last:")
+				return kind == "state" && f.Value == "0"
 			}))
 		}
 	}
@@ -217,10 +213,10 @@ func (q *Queue) Lines() (lines []string) {
 // Append appends what the queue and its failed queue hold to b. Queues that hold the same append the same.
 func (q *Queue) Append(b []byte) []byte {
 	b = appendAll(b, q.Queues, func(b []byte, item string) []byte { return append(b, item...) })
-	for _, h := range []Hash{q.Tasks, q.Next, q.Runs, q.Process, q.Rounds, q.State, q.Crashes, q.Canceled, q.Recurrence} {
+	for _, h := range []Hash{q.Tasks, q.Next, q.Runs, q.Process, q.Rounds, q.State, q.Crashes, q.Canceled} {
 		b = appendAll(b, h, func(b []byte, e Entry[string]) []byte { return append(append(append(b, e.Name...), '='), e.Value...) })
 	}
-	for _, s := range []Set{q.Ready, q.Schedule, q.Risky, q.Aside, q.Copies, q.Workers, q.Suspects, q.Leaving, q.Idle, q.Recurring} {
+	for _, s := range []Set{q.Ready, q.Schedule, q.Risky, q.Aside, q.Copies, q.Workers, q.Suspects, q.Leaving, q.Idle} {
 		b = appendAll(b, s, appendMember)
 	}
 	for _, e := range q.Working {

@@ -36,14 +36,6 @@ func (r Record) String() string {
 	return fmt.Sprintf("%d:%d:%d:%d:%d:%d:%s%s", r.Enqueued, r.Due, r.Expires, r.Keep, occurrence, len(r.Metadata), r.Metadata, r.Payload)
 }
 
-// occurrence returns the time for which a schedule has made the task; 0 if none has.
-func (r Record) occurrence() int64 {
-	if r.Occurrence {
-		return r.Due
-	}
-	return 0
-}
-
 // A Run is what is known of a name while it runs, or after a failure.
 type Run struct {
 	Attempt          string // "" while the task waits

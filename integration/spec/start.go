@@ -147,19 +147,11 @@ func (s *starting) all(idlers int) {
 
 func (s *starting) room() bool { return len(s.a.Tasks) < s.most }
 
-// moveDue moves those whose time has come to the end of ready. An occurrence that nobody asserts and that hasn't started
-// before is deleted.
+// moveDue moves those whose time has come to the end of ready.
 func (s *starting) moveDue() {
 	for _, m := range s.Schedule.UpTo(s.Now) {
-		place := s.nextPlace()
 		s.Schedule.Remove(m.Name)
-		until, is := s.Recurring.Score(m.Name)
-		if is && until < s.Now && s.record(m.Name).occurrence() > s.passed(m.Name) {
-			s.Tasks.Delete(m.Name)
-			s.Runs.Delete(m.Name)
-		} else {
-			s.Ready.Put(m.Name, place)
-		}
+		s.Ready.Put(m.Name, s.nextPlace())
 	}
 }
 
@@ -191,7 +183,6 @@ func (s *starting) begin(item, suffix string) {
 		r := s.run(item)
 		r.Attempt = id
 		s.setRun(item, r)
-		s.notePassed(item, s.record(item).occurrence())
 	}
 	s.a.Tasks = append(s.a.Tasks, s.describe(id, item, token))
 }
