@@ -35,9 +35,6 @@ type Options struct {
 	Faults []fault
 	Copies float64 // how likely a request arrives again, later
 	Deaf   float64 // how likely a link breaks before a reply has arrived
-
-	// Rewrite, if set, changes scripts on their way to the server.
-	Rewrite func(script string) string
 }
 
 // dice returns random numbers for one purpose, so that one part of a run doesn't
@@ -83,8 +80,7 @@ func New(seed uint64) *Options {
 		o.Deaf = pick(d, 0.0005, 0.002, 0.01)
 	}
 	o.Guests = d.IntN(3) == 0
-	if d.IntN(2) == 0 {
-	}
+	d.IntN(2) // keeps what follows from a seed
 	o.Recurring = d.IntN(3) > 0
 	return o
 }
