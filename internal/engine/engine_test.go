@@ -36,7 +36,6 @@ type world struct {
 	keys    keys.Queue
 	view    *store.View
 	evicted chan struct{} // holds a value once Membership.Evicted was called
-	beats   chan struct{} // holds a value once Membership.Beat was called
 	said    *said
 }
 
@@ -56,7 +55,7 @@ func worldOf(t testing.TB, dial redisconn.Dial, l Lease, prefix string) *world {
 	of := keys.NewSpace(prefix).Queue("q")
 	w := &world{
 		TB: t, Queue: e.Queue("q", "q", Options{MaxCrashes: 3, Keep: 1000}), keys: of, view: lines.Serve("q", "q", of),
-		evicted: make(chan struct{}, 9), beats: make(chan struct{}, 9), said: said,
+		evicted: make(chan struct{}, 9), said: said,
 	}
 	t.Cleanup(func() {
 		w.mu.Lock()
@@ -115,9 +114,7 @@ func (w *world) member(worker string) Membership {
 		joined, errs := store.JoinAll(w.Context(), w.view.Control, worker, w.engine.Lease.Grant, []store.Join{join})
 		return errs[0] == nil && joined[0] == store.IsMember
 	})
-	return Membership{
-		Worker: worker, Asked: asked, Round: 2, Evicted: func() { w.evicted <- struct{}{} }, Beat: func() { w.beats <- struct{}{} },
-	}
+	return Membership{Worker: worker, Asked: asked, Round: 2, Evicted: func() { w.evicted <- struct{}{} }, Beat: func() {}}
 }
 
 // beat sends a heartbeat of the session's worker.

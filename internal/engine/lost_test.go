@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"sync"
 	"testing"
 	"time"
@@ -12,12 +11,9 @@ import (
 	"github.com/gomodule/redigo/redis"
 	"github.com/matryer/is"
 
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
 )
-
-func dialOf() (redisconn.Dial, error) { return redisconn.FromURL(redistest.URL()) }
 
 // shaOf returns the digest of a script, which is in each call of it.
 func shaOf(verb string) string {
@@ -193,101 +189,6 @@ func TestCallerLeaves(t *testing.T) {
 	}
 }
 
-// While connections are cut and workers are evicted at random, no task is lost; none runs twice unless its worker was
-// evicted; and nothing is left.
-func TestCutsAndEvictions(t *testing.T) {
-	t.Parallel()
-	redistest.OneServer(t, redistest.OwnServer)
-	server := redistest.Start(t)
-	prefix := redistest.Prefix(t)
-	var mu sync.Mutex
-	ran := map[string]int{}
-	type peer struct {
-		*world
-		link *redistest.Link
-		s    *Session
-		ids  []string
-	}
-	peers := make([]*peer, 2)
-	rejoin := func(p *peer) {
-		id := store.NewID()
-		p.ids = append(p.ids, id)
-		p.s = p.join(id)
-		p.s.Wake()
-	}
-	for i := range peers {
-		link := redistest.NewLink(t, server.Addr())
-		p := &peer{world: worldOf(t, redistest.Sure(redisconn.FromURL(link.URL()))(t), LeaseOf(time.Hour), prefix), link: link}
-		p.conn = redistest.Dial(t, server.URL())
-		p.Serve(func(ctx context.Context, a *Attempt) ([]byte, error) {
-			mu.Lock()
-			ran[string(a.Payload)]++
-			mu.Unlock()
-			return nil, nil
-		}, plain)
-		peers[i] = p
-		rejoin(p)
-	}
-	random := rand.New(rand.NewPCG(1, 2))
-	const rounds, each = 60, 100
-	for round := range rounds {
-		var payloads []string
-		for i := range each {
-			payloads = append(payloads, fmt.Sprint(round, ".", i))
-		}
-		p := peers[random.IntN(len(peers))]
-		p.enqueue(payloads...)
-		switch random.IntN(6) {
-		case 0, 1, 2:
-			p.link.Cut()
-		case 3:
-			p.link.LoseReplyTo(shaOf([]string{"start", "finish"}[random.IntN(2)]))
-			p.s.Wake()
-		case 4:
-			p.queued("evict", p.ids[len(p.ids)-1], time.Now().UnixMilli(), 1000)
-		}
-		for _, p := range peers {
-			p.s.Wake()
-			select {
-			case <-p.evicted:
-				p.s.Unlisten()
-				rejoin(p)
-			default:
-			}
-		}
-	}
-	peers[0].eventually("all have run, and none is left", func() bool {
-		peers[0].queued("evict", "", time.Now().UnixMilli(), 1000) // as heartbeats do: one call returns 100 tasks
-		for _, p := range peers {
-			if p.s.Wake(); len(p.evicted) > 0 {
-				<-p.evicted
-				rejoin(p)
-			}
-		}
-		mu.Lock()
-		defer mu.Unlock()
-		return len(ran) == rounds*each && peers[0].number("LLEN", peers[0].keys.Waiting()) == 0
-	})
-	twice := 0
-	for _, n := range ran {
-		twice += n - 1
-	}
-	lost := int64(0)
-	for _, p := range peers {
-		p.eventually("all ends are stored", func() bool { return p.number("EXISTS", p.keys.Working(p.ids[len(p.ids)-1])) == 0 })
-		for _, id := range p.ids {
-			p.none(id)
-		}
-		lost += p.counts.Lost.Load()
-	}
-	if evictions := len(peers[0].ids) + len(peers[1].ids) - len(peers); evictions == 0 {
-		t.Error("none was evicted")
-	}
-	if int64(twice) > lost {
-		t.Errorf("%d ran twice, but only %d were lost by evictions", twice, lost)
-	}
-}
-
 // If the reply is lost by which the worker would learn that it has claimed a time, the task still starts at that time.
 func TestLostClaim(t *testing.T) {
 	t.Parallel()
@@ -303,26 +204,6 @@ func TestLostClaim(t *testing.T) {
 	w.add(s, "k:x", store.Record{Payload: []byte("x")}, time.Now().Add(300*time.Millisecond).UnixMilli())
 	<-lost
 	w.eventually("it starts without a heartbeat", func() bool { return w.counts.Finished.Load() == 1 })
-}
-
-// Callers don't notice that someone flushes the scripts.
-func TestFlushedScripts(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	redistest.OneServer(t, redistest.OwnServer)
-	server := redistest.Start(t)
-	w := newWorld(t, server.URL())
-	w.conn = redistest.Dial(t, server.URL())
-	s := w.join("w")
-	w.enqueue("a", "b")
-	for range 2 {
-		got, err := s.Start(t.Context(), 1)
-		is.NoErr(err)
-		w.do("SCRIPT", "FLUSH")
-		is.NoErr(got[0].End(t.Context(), store.End{Verb: store.Done}))
-		w.do("SCRIPT", "FLUSH")
-	}
-	w.none("w")
 }
 
 // A caller whose large task can't be read learns that the session has ended.
