@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"testing"
 	"testing/synctest"
@@ -44,57 +43,6 @@ func TestHeartbeatsWaitForNobody(t *testing.T) {
 	is.Equal(members(t, c, q), []string{})
 	is.Equal(redistest.Do(t, c, "EXISTS", f.Space.Worker(f.ID())), int64(0))
 	f.Flush()
-}
-
-// Start refuses a Redis that would lose tasks, and a fleet that speaks another protocol.
-func TestStartRefuses(t *testing.T) {
-	is := redistest.Parallel(t)
-	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	f := newPeer(t, redistest.URL(), prefix, time.Second)
-	redistest.Do(t, c, "SET", f.Space.Protocol(), "99:98")
-	is.True(errors.Is(f.Start(t.Context()), store.ErrProtocol))
-	is.True(!f.IsStarted())
-	is.True(errors.Is(f.Unfit(), ErrNotStarted))
-
-	server, conn := redistest.StartAndDial(t)
-	g := newPeer(t, server.URL(), prefix, time.Second)
-	var warned []string
-	g.Log.Before = func(msg string, _ []any) { warned = append(warned, msg) }
-	redistest.Do(t, conn, "CONFIG", "SET", "maxmemory-policy", "allkeys-lru", "maxmemory", "100mb")
-	is.True(errors.Is(g.Start(t.Context()), ErrEvictionPolicy))
-	redistest.Do(t, conn, "CONFIG", "SET", "maxmemory", "0")
-	serve(t, g)
-	is.NoErr(g.Stop(t.Context()))
-	serve(t, g)
-	is.Equal(strings.Count(strings.Join(warned, "\n"), "Redis would evict tasks if maxmemory were set"), 1) // once
-}
-
-// The worker and its queues are visible, and not after they have left.
-func TestRosterOfAPeer(t *testing.T) {
-	is := redistest.Parallel(t)
-	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	f := newPeer(t, redistest.URL(), prefix, 3*time.Second)
-	f.Name, f.Version = "api", "v1"
-	serve(t, f, "a", "b")
-	var workers []store.Worker
-	for w := range redistest.Each(t, store.Workers(t.Context(), f.Lines.Calls, f.Space)) {
-		workers = append(workers, w)
-	}
-	is.Equal(len(workers), 1)
-	is.Equal(workers[0].Name+workers[0].Version, "apiv1")
-	is.Equal(workers[0].Queues, []string{"a", "b"})
-	is.Equal(redistest.Do(t, c, "SCARD", f.Space.Registry()), int64(2))
-	is.NoErr(f.Leave(t.Context(), "a"))
-	is.True(errors.Is(f.Leave(t.Context(), "a"), engine.ErrNotWorking))
-	is.Equal(redistest.Sure(redis.String(c.Do("HGET", f.Space.Worker(f.ID()), "queues")))(t), `["b"]`)
-	is.NoErr(f.Unfit())
-
-	redistest.Do(t, c, "DEL", f.Space.Worker(f.ID()), f.Space.Workers()) // as if Redis had lost them
-	until(t, "it's registered again", func() bool {
-		return redistest.Do(t, c, "SISMEMBER", f.Space.Workers(), f.ID()) == int64(1)
-	})
-	is.NoErr(f.Stop(t.Context()))
-	is.Equal(redistest.Do(t, c, "EXISTS", f.Space.Worker(f.ID()), f.Space.Workers()), int64(0))
 }
 
 // A message that asks for a heartbeat is answered at once.

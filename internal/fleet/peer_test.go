@@ -1,9 +1,7 @@
 package fleet
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"os"
@@ -14,7 +12,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/capacity"
-	"github.com/worqr/worqr/internal/child"
 	"github.com/worqr/worqr/internal/engine"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redistest"
@@ -22,13 +19,7 @@ import (
 	"github.com/worqr/worqr/internal/tracing"
 )
 
-func TestMain(m *testing.M) {
-	if c, given := child.Given[config](); given {
-		c.run()
-		return
-	}
-	os.Exit(redistest.MainOfMany(m.Run))
-}
+func TestMain(m *testing.M) { os.Exit(redistest.MainOfMany(m.Run)) }
 
 // peerAt returns a peer that isn't started. lost is called when Redis has lost writes. The caller closes its lines.
 func peerAt(servers *store.Servers, prefix string, lease time.Duration, lost func(queue, sign string)) *Fleet {
@@ -169,58 +160,4 @@ func digest(verb string) string {
 		}
 	}
 	panic(verb)
-}
-
-// A config is that of a peer in a process of its own, which serves the queue q, and does what it's told: start n,
-// finish, id.
-type config struct {
-	URL, Prefix string
-	Lease       time.Duration
-}
-
-// A report is what such a peer answers.
-type report struct {
-	ID  string
-	N   int
-	Err string
-}
-
-func (c config) run() {
-	ctx, out := context.Background(), json.NewEncoder(os.Stdout)
-	var held []*engine.Attempt
-	say := func(f *Fleet, n int, err error) {
-		r := report{ID: f.ID(), N: n}
-		if err != nil {
-			r.Err = err.Error()
-		}
-		_ = out.Encode(r)
-	}
-	servers, err := store.Open(c.URL, store.Access{})
-	if err != nil {
-		panic(err)
-	}
-	f := peerAt(servers, c.Prefix, c.Lease, nil)
-	err = f.Start(ctx)
-	if err == nil {
-		err = f.Join(ctx, queueOf(f, "q"))
-	}
-	say(f, 0, err)
-	for in := bufio.NewScanner(os.Stdin); in.Scan(); {
-		verb, arg, _ := strings.Cut(in.Text(), " ")
-		n := 0
-		switch verb {
-		case "start":
-			var s *engine.Session
-			if s, err = f.Session("q"); err == nil {
-				_, _ = fmt.Sscan(arg, &n)
-				held, err = s.Start(ctx, n)
-				n = len(held)
-			}
-		case "finish":
-			n, err = finish(ctx, held)
-		case "id":
-			err = f.Unfit()
-		}
-		say(f, n, err)
-	}
 }
