@@ -44,6 +44,9 @@ func (w *world) listen(_ store.Keys, name string, by store.EndListener) (func(),
 func (w *world) ask(_ context.Context, _ store.Keys, names []string) (all []store.Fate, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if len(names) > store.MaxEnds {
+		panic(fmt.Sprint("a call for ", len(names), " names"))
+	}
 	w.calls++
 	w.asked += len(names)
 	if w.err != nil {

@@ -64,6 +64,7 @@ func TestExplainStates(t *testing.T) {
 		{"HSET tasks:{q} k:canary 1:0:0:0:0:0:canary ; ZADD risky:{q} 1 k:canary ; HSET runs:{q} k:canary :0:2:", "waiting [suspect]"},
 		{"HSET tasks:{q} k:canary 1:5:0:0:1:0:canary ; ZADD schedule:{q} 5 k:canary ; ZADD recurring:{q} 1 k:canary ; " + recur, "scheduled [withheld], recurs false"},
 		{later + " ; ZADD recurring:{q} now+9999 k:canary ; " + recur, "scheduled [not-due], recurs true"},
+		{"HSET tasks:{q} u:" + sha + " 1:0:0:0:0:0:canary ; ZADD ready:{q} 5 u:" + sha, "waiting []"},
 		{"HSET tasks:{q} r:" + sha + ":3 0:0:0:0:0:0:canary ; ZADD copies:{q} 0 r:" + sha + ":3 ; ZADD schedule:{q} now+50000 r:" + sha + ":3", "scheduled [not-due]"},
 
 		{"RPUSH process:{q}:w1.1.9.3 canary ; ZADD working:{q}:w1 3 w1.1.9.3", "running []"},
@@ -75,6 +76,7 @@ func TestExplainStates(t *testing.T) {
 			"HSET next:{q} k:canary 0:always:0:0:1:0:0:0:0:0:canary", "running [], blocked [blocked]"},
 
 		{"HSET failed:tasks:{q} k:canary#1 1:0:0:0:0:38:failed:9:w:w.1.1.1:2:0:8:3:k:canarywhycanary ; ZADD failed:ready:{q} 1 k:canary#1", "failed [failed]"},
+		{"HSET failed:tasks:{q} k:canary@123#8 1:0:0:0:0:38:failed:9:w:w.1.1.1:2:0:8:3:k:canarywhycanary ; ZADD failed:ready:{q} 1 k:canary@123#8", "failed [failed]"},
 		{"HSET failed:tasks:{q} r:" + sha + ":1 1:0:0:0:0:31:crashed:9:w:w.1.1.1:0:2:0:3:whycanary ; ZADD failed:aside:{q} 1 r:" + sha + ":1 ; ZADD failed:copies:{q} 0 r:" + sha + ":1",
 			"failed [failed aside]"},
 	} {

@@ -128,35 +128,6 @@ func TestCancelLarge(t *testing.T) {
 	b.is.Equal(fmt.Sprint(c.Removed, len(c.Attempts)), "2 1")
 }
 
-// A key is canceled while its task waits, runs, or waits behind another one.
-func TestCancelKey(t *testing.T) {
-	b := newBench(t)
-	ctx := t.Context()
-	b.add(task("k", "1"))
-	c, err := CancelKey(ctx, b.line, b.q, "k:k")
-	b.is.True(err == nil && c.Removed == 1 && c.Attempts == nil)
-	b.add(task("k", "2"))
-	running := b.start("w", 1)
-	b.add(task("k", "3"))
-	c, err = CancelKey(ctx, b.line, b.q, "k:k")
-	b.is.NoErr(err)
-	b.is.Equal(fmt.Sprint(c.Removed, c.Attempts), fmt.Sprintf("1 [%s]", running[0].ID))
-	over, err := c.IsOver(ctx, b.line, b.q)
-	b.is.True(err == nil && !over)
-	b.finish("w", End{Verb: Retry}, running...)
-	over, err = c.IsOver(ctx, b.line, b.q)
-	b.is.True(err == nil && over)
-	b.is.Equal(b.do("EXISTS tasks"), int64(0))
-
-	b.add(task("k", "4"))
-	b.start("w", 1)
-	removed, err := Remove(ctx, b.line, b.q, "k:k") // it runs
-	b.is.True(err == nil && !removed)
-	b.add(task("k", "5"))
-	removed, err = Remove(ctx, b.line, b.q, "k:k")
-	b.is.True(err == nil && removed)
-}
-
 // Messages of cancels are the payload, or its digest if it's long.
 func TestReadCancel(t *testing.T) {
 	b := newBench(t)

@@ -75,81 +75,6 @@ func TestTasksWhileTheyChange(t *testing.T) {
 	})
 }
 
-// Listings read pages of bounded size, and only as far as the caller wants.
-func TestListsInPages(t *testing.T) {
-	b := newBench(t)
-	b.enqueue("first")
-	b.enqueue(slices.Repeat([]string{strings.Repeat("x", listBytes/2)}, 3)...)
-	b.enqueue("last")
-	b.add(task("a", strings.Repeat("x", listBytes/2)))
-	b.add(task("b", strings.Repeat("x", listBytes/2)))
-	b.add(task("c", "x"))
-	largest := 0
-	r := &measured{b.line, &largest}
-	for range Tasks(t.Context(), r, b.q) {
-	}
-	for range Named(t.Context(), r, b.q) {
-	}
-	b.is.True(largest < listBytes*3/2)
-	for payload := range redistest.Each(t, Tasks(t.Context(), b.line, b.q)) {
-		b.is.Equal(string(payload), "first")
-		break
-	}
-	for n := range redistest.Each(t, Named(t.Context(), b.line, b.q)) {
-		b.is.Equal(n.Name, "k:a")
-		break
-	}
-}
-
-// measured is a Runner that records the size of its largest replies.
-type measured struct {
-	Runner
-	largest *int
-}
-
-func (m *measured) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
-	replies := m.Runner.Do(ctx, calls...)
-	size := 0
-	for _, reply := range replies {
-		all, _ := redis.ByteSlices(reply.Value, reply.Err)
-		for _, one := range all {
-			size += len(one)
-		}
-	}
-	*m.largest = max(*m.largest, size)
-	return replies
-}
-
-func named4(n NamedTask) string {
-	return fmt.Sprintf("%s:%s=%s/%d/%d/%d/%s", n.State, n.Name, n.Record.Payload, n.At, n.Retries, n.Crashes, n.Error)
-}
-
-// Named tasks come in the order of their starts, then those that are scheduled, risky, and behind others.
-func TestNamed(t *testing.T) {
-	b := newBench(t)
-	later := task("later", "l")
-	later.At, later.Record.Metadata.Headers = 4e12, map[string]string{"h": "v"}
-	b.add(task("runs", "r"))
-	running := b.start("w", 1)
-	b.add(later, task("b", "B"), task("a", "A"))
-	behind := task("runs", "new")
-	behind.At = 3e12
-	b.add(behind)
-	b.do("HSET runs k:later :2:1:why:not k:risky :0:2:")
-	b.do("HSET tasks k:risky 0:0:0:0:0:0:x")
-	b.do("ZADD risky 7 k:risky")
-	b.do("ZADD ready -5 k:gone") // it has no record
-	b.is.Equal(all(t, Named(t.Context(), b.line, b.q), named4), "ready:k:b=B/0/0/0/ ready:k:a=A/0/0/0/ "+
-		"scheduled:k:later=l/4000000000000/2/1/why:not risky:k:risky=x/0/0/2/ behind:k:runs=new/3000000000000/0/0/")
-	for state, names := range map[State]string{Ready: "k:b k:a", Scheduled: "k:later", Risky: "k:risky", Behind: "k:runs"} {
-		b.is.Equal(all(t, Named(t.Context(), b.line, b.q, state), func(n NamedTask) string { return n.Name }), names)
-	}
-	b.finish("w", End{Verb: Stop}, running...)
-	for n := range redistest.Each(t, Named(t.Context(), b.line, b.q)) {
-		b.is.True(n.Name != "k:later" || n.Record.Metadata.Headers["h"] == "v")
-	}
-}
-
 // A task that becomes ready while others are listed comes, and comes once.
 func TestNamedWhileTheyChange(t *testing.T) {
 	atEachCall(t, 12, func(b *bench, moment int) {
@@ -163,25 +88,6 @@ func TestNamedWhileTheyChange(t *testing.T) {
 		got := all(b, Named(b.Context(), r, b.q), func(n NamedTask) string { return n.Name })
 		b.is.Equal(got, "k:ready k:soon")
 	})
-}
-
-// What runs comes worker by worker, oldest first, with what Redis knows of it.
-func TestRunning(t *testing.T) {
-	b := newBench(t)
-	b.enqueue("a", "b", "c")
-	b.add(task("k", "K"))
-	b.do("HSET runs k:k :1:2:why")
-	b.start("w", 2)
-	gone := b.start("v", 2)
-	b.do("DEL process:" + gone[0].ID) // it ended
-	b.do("ZADD working:v XX -9 " + gone[1].ID)
-	b.do("ZADD leaving 0 v")
-	b.do("ZREM workers v")
-	text := func(r RunningTask) string {
-		return fmt.Sprintf("%s/%s/%s=%s/%d/%v/%d/%d/%s", r.Worker, r.Attempt, r.Name, r.Record.Payload, r.Token, r.Stops, r.Retries, r.Crashes, r.Error)
-	}
-	b.is.Equal(all(t, Running(t.Context(), b.line, b.q), text), "w/w.1.1700000000000.1n/k:k=K/1/false/1/2/why "+
-		"w/w.1.1700000000000.2/=a/2/false/0/0/ v/"+gone[1].ID+"/=c/9/true/0/0/")
 }
 
 // Attempts that are canceled while a worker's are listed, come once.
@@ -255,39 +161,4 @@ func (b *bench) enqueueUnless(not bool) {
 	if !not {
 		b.enqueue("a")
 	}
-}
-
-// A million tasks on the list, and 100,000 named ones that are due at the same time, are all listed.
-func TestListsManyTasks(t *testing.T) {
-	b := newBench(t)
-	for some := range slices.Chunk(numbers(1_000_000), MaxPayloads) {
-		b.enqueue(some...)
-	}
-	for some := range slices.Chunk(numbers(100_000), MaxTasks) {
-		tasks := make([]Task, len(some))
-		for i, key := range some {
-			tasks[i] = task(key, "x")
-			tasks[i].At = 4e12
-		}
-		b.add(tasks...)
-	}
-	next := 0
-	for payload := range redistest.Each(t, Tasks(t.Context(), b.line, b.q)) {
-		if string(payload) != fmt.Sprintf("%07d", next) {
-			t.Fatalf("%s after %d", payload, next)
-		}
-		next++
-	}
-	b.is.Equal(next, 1_000_000)
-	next = 0
-	for n := range redistest.Each(t, Named(t.Context(), b.line, b.q)) {
-		if KeyOf(n.Name) != fmt.Sprintf("%07d", next) {
-			t.Fatalf("%s after %d", n.Name, next)
-		}
-		next++
-	}
-	b.is.Equal(next, 100_000)
-	c, err := Count(t.Context(), b.line, b.q)
-	b.is.NoErr(err)
-	b.is.Equal(fmt.Sprint(c.Listed, c.Scheduled), "1000000 100000")
 }

@@ -5,14 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/url"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
 
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
@@ -83,23 +81,6 @@ func all[T any](b testing.TB, of func(func(T, error) bool), text func(T) string)
 	return strings.Join(words, " ")
 }
 
-// Payloads wait in order, all or none of a call; and in a call that is too large, none.
-func TestEnqueue(t *testing.T) {
-	b := newBench(t)
-	p, ctx := b.producer(), t.Context()
-	b.is.NoErr(p.Enqueue(ctx, b.target(), nil))
-	b.is.Equal(b.do("EXISTS queues"), int64(0))
-	b.enqueue("a", "", "\x00\r\n")
-	large := make([]byte, MaxBytes)
-	b.is.True(errors.Is(p.Enqueue(ctx, b.target(), [][]byte{large, {1}}), ErrTooLarge))
-	b.is.True(errors.Is(p.Enqueue(ctx, b.target(), make([][]byte, MaxPayloads+1)), ErrTooLarge))
-	b.is.NoErr(p.Enqueue(ctx, b.target(), make([][]byte, MaxPayloads)))
-	b.is.NoErr(p.Enqueue(ctx, b.target(), [][]byte{make([]byte, MaxDigested)}))
-	b.is.Equal(b.do("LLEN queues"), int64(MaxPayloads+4))
-	b.is.Equal(all(t, Tasks(ctx, b.line, b.q), func(p []byte) string { return fmt.Sprint(len(p)) }),
-		"1 0 3"+strings.Repeat(" 0", MaxPayloads)+fmt.Sprint(" ", MaxDigested))
-}
-
 // If the reply to a call with a nonce is lost, its repeat changes nothing.
 func TestEnqueueOnceAfterLostReply(t *testing.T) {
 	b := newBench(t)
@@ -130,40 +111,6 @@ func TestEnqueueOnceAfterLostReply(t *testing.T) {
 	}
 	b.is.Equal(b.do("LLEN queues"), int64(1))
 	b.is.Equal(b.do("HLEN tasks"), int64(1))
-}
-
-// Tasks are added under their names, except those with known nonces, whose first names are returned.
-func TestAdd(t *testing.T) {
-	b := newBench(t)
-	p, ctx := b.producer(), t.Context()
-	once := func(key, nonce string) Task {
-		one := task(key, key)
-		one.Nonce, one.Window = nonce, time.Minute
-		return one
-	}
-	names, skipped, err := p.Add(ctx, b.target(), nil)
-	b.is.True(names == nil && skipped == nil && err == nil)
-	names, skipped, err = p.Add(ctx, b.target(), []Task{once("a", "n"), task("b", "b")})
-	b.is.NoErr(err)
-	b.is.Equal(fmt.Sprint(names, skipped), "[k:a k:b] []")
-	names, skipped, err = p.Add(ctx, b.target(), []Task{once("c", "m"), once("d", "n")})
-	b.is.NoErr(err)
-	b.is.Equal(fmt.Sprint(names, skipped), "[k:c k:a] [1]")
-	b.is.Equal(b.do("HLEN tasks"), int64(3))
-
-	unique := Task{Name: UniqueName([]byte("u")), Rule: Unique, Record: Record{Payload: []byte("u")}}
-	b.add(unique)
-	_, _, err = p.Add(ctx, b.target(), []Task{unique, task("e", "e")})
-	b.is.True(errors.Is(err, ErrDuplicate))
-
-	large := task("large", strings.Repeat("x", MaxDigested))
-	_, _, err = p.Add(ctx, b.target(), []Task{large, task("e", "e")})
-	b.is.True(errors.Is(err, ErrTooLarge))
-	_, _, err = p.Add(ctx, b.target(), make([]Task, MaxTasks+1))
-	b.is.True(errors.Is(err, ErrTooLarge))
-	b.is.Equal(b.do("HEXISTS tasks k:e"), int64(0))
-	b.add(large)
-	b.is.Equal(b.do("HSTRLEN tasks k:large"), int64(MaxDigested+len("1700000000000:0:0:0:0:0:")))
 }
 
 // A window of less than 1 ms would fail half-way.
@@ -204,28 +151,6 @@ func TestProducerLists(t *testing.T) {
 	_, _, err := p.Add(t.Context(), b.target(), []Task{task("a", "a")})
 	b.is.NoErr(err)
 	b.is.True(listed())
-}
-
-// A user who may do nothing but enqueue enqueues, and isn't refused anything twice.
-func TestProducerWithFewPermissions(t *testing.T) {
-	server := redistest.Start(t)
-	b := benchAt(t, redistest.Parallel(t), server.URL(), "worqr")
-	q := b.q
-	redistest.Do(t, b.conn, "ACL", "SETUSER", "producer", "on", ">x", "+eval", "+evalsha", "+exists", "+lpush", "+zpopmin", "+publish", "+set", "+sadd",
-		"~"+q.Waiting(), "~"+q.Idle(), "~"+q.Workers(), "~"+keys.None(q)+"*", "&*")
-	u := redistest.Sure(url.Parse(server.URL()))(t)
-	u.User = url.UserPassword("producer", "x")
-	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(u.String()))(t), 5*time.Second)
-	t.Cleanup(line.Close)
-	p := NewProducer(line, b.space, logs.New(slog.New(slog.DiscardHandler)))
-	for range 2 {
-		b.is.NoErr(p.Enqueue(t.Context(), b.target(), [][]byte{nil}))
-	}
-	fresh, err := p.EnqueueOnce(t.Context(), b.target(), "n", time.Minute, [][]byte{nil})
-	b.is.NoErr(err)
-	b.is.True(fresh && p.of(b.target()).refused.Load())
-	_, _, err = p.Add(t.Context(), b.target(), []Task{task("a", "a")})
-	b.is.True(IsDenied(err))
 }
 
 // A queue that a producer has forgotten is listed again.

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"log/slog"
 	"testing"
-	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -44,46 +43,6 @@ func outcome(v *View, r *Round) <-chan Result {
 	return result
 }
 
-// Rounds that are lost are repeated unchanged by their callbacks, and carried out once, in order.
-func TestRoundsAreRepeated(t *testing.T) {
-	is := redistest.Parallel(t)
-	server, c := redistest.StartAndDial(t)
-	link := redistest.NewLink(t, server.Addr())
-	v := viewOf(t, redistest.Sure(Open(link.URL(), Access{}))(t))
-	redistest.Do(t, c, "LPUSH", v.Keys.Waiting(), "a", "b", "c", "d")
-	first := <-outcome(v, asks(2, 2))
-	is.NoErr(first.StartErr)
-	is.Equal(len(first.Answer.Tasks), 2)
-
-	link.LoseReplyTo(first.Answer.Tasks[0].ID)
-	results := make(chan Result, 2)
-	lost := 0
-	send := func(round *Round) {
-		var done func(*Replied)
-		done = func(r *Replied) {
-			res := r.Read()
-			if res.StartErr == nil {
-				results <- res
-				return
-			}
-			lost++
-			v.Send(round, done)
-		}
-		v.Send(round, done)
-	}
-	for i, a := range first.Answer.Tasks {
-		send(asks(int64(3+i), 1, &End{Attempt: a.ID, Token: a.Token, Verb: Done}))
-	}
-	for _, want := range []string{"c", "d"} {
-		res := <-results
-		is.NoErr(res.FinishErr)
-		is.NoErr(res.StartErr)
-		is.Equal(string(res.Answer.Tasks[0].Record.Payload), want)
-	}
-	is.True(lost > 0)
-	is.Equal(redistest.Do(t, c, "ZCARD", v.Keys.Working("w")), int64(2)) // c and d run, a and b have ended
-}
-
 // After the scripts were flushed, both halves of a round fail, and the repeat is carried out.
 func TestRoundAfterFlush(t *testing.T) {
 	is := redistest.Parallel(t)
@@ -103,26 +62,4 @@ type poolOf string
 
 func (p poolOf) GetContext(ctx context.Context) (redis.Conn, error) {
 	return redis.DialURLContext(ctx, string(p))
-}
-
-// A worker hears its wakes, and what producers and cancels publish.
-func TestListen(t *testing.T) {
-	is := redistest.Parallel(t)
-	server, c := redistest.StartAndDial(t)
-	v := viewOf(t, redistest.Sure(Open(server.URL(), Access{}))(t))
-	synced, told := make(chan struct{}, 1), make(chan string, 3)
-	hear := func(n Notice, message []byte) { told <- string(n) + " " + string(message) }
-	stop := v.Listen("w", hear, func() { synced <- struct{}{} })
-	defer stop()
-	select {
-	case <-synced:
-	case <-time.After(time.Minute):
-		t.Fatal("it isn't subscribed")
-	}
-	for _, channel := range []string{v.Keys.Wake("w"), v.Keys.Channel(keys.KindWork), v.Keys.Channel(keys.KindCancel)} {
-		redistest.Do(t, c, "PUBLISH", channel, "m")
-	}
-	for _, want := range []Notice{Woken, Work, IsCanceled} {
-		is.Equal(<-told, string(want)+" m")
-	}
 }
