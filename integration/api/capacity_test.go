@@ -231,30 +231,3 @@ func TestNothingIsHeldBackForNothing(t *testing.T) {
 		})
 	}
 }
-
-// A heavy task gets its turn however many light tasks arrive, and they continue after it.
-func TestHeavyIsNotStarved(t *testing.T) {
-	is := parallel(t)
-	p := open(t, worqr.Options{Capacity: 10})
-	light, heavy := p.Queue("light"), p.Queue("heavy")
-	ran := make(chan struct{}, 1)
-	light.Handle(func(ctx context.Context, t *worqr.Task) error {
-		select {
-		case ran <- struct{}{}:
-		default:
-		}
-		return light.Enqueue(ctx, t.Payload) // each enqueues the next one
-	}, &worqr.HandleOptions{Concurrency: 10, Priority: 100})
-	heavies := make(chan string, 10)
-	heavy.Handle(tell(heavies), &worqr.HandleOptions{Weight: 10})
-	stop := run(t, p)
-	idle(t, heavy, 1)
-	enqueue(t, light, numbers("", 100)...)
-	for _, payload := range numbers("h", 5) {
-		receive(t, ran, 1)
-		enqueue(t, heavy, payload)
-		is.Equal(receive(t, heavies, 1), []string{payload})
-	}
-	receive(t, ran, 2)
-	stop()
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -174,7 +173,7 @@ func TestClusterDoctor(t *testing.T) {
 // the time of a few calls. Errors name the dead node.
 func TestClusterDeadNode(t *testing.T) {
 	is := parallel(t)
-	c := partial(t, 3, 0)
+	c := partial(t)
 	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, CallTimeout: time.Second})
 	ctx := t.Context()
 	registry, roster := ownerOf(t, c, "p:registry"), ownerOf(t, c, "p:workers")
@@ -245,60 +244,6 @@ func TestClusterDeadNode(t *testing.T) {
 	_, err = p.Sweep(ctx)
 	soon()
 	names(err)
-}
-
-// With one node dead, recurring tasks on the others keep running.
-func TestClusterDeadNodeRecurs(t *testing.T) {
-	is := parallel(t)
-	c := partial(t, 3, 0)
-	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 600 * time.Millisecond})
-	dead := ownerOf(t, c, "p:registry") // so no queue can be listed either
-	starts := make(chan string, 1000)
-	well := map[string]bool{}
-	for i := range 12 {
-		q := p.Queue(fmt.Sprint("q", i))
-		is.NoErr(q.Every("x", worqr.Interval(time.Second), []byte(q.Name()), nil))
-		q.Handle(tell(starts), nil)
-		if ownerOf(t, c, "{"+q.Name()+"}") != dead {
-			well[q.Name()] = true
-		}
-	}
-	is.True(len(well) > 3 && len(well) < 12)
-	end, ran := start(t, p)
-	for seen := map[string]bool{}; len(seen) < 12; {
-		seen[receive(t, starts, 1)[0]] = true
-	}
-	dead.Kill()
-	died := time.Now()
-	for seen := map[string]int{}; len(seen) < len(well) || slices.Min(slices.Collect(maps.Values(seen))) < 5; {
-		if name := receive(t, starts, 1)[0]; well[name] && time.Since(died) > 3*time.Second { // the times that Redis had stored are used up
-			seen[name]++
-		}
-	}
-	end()
-	<-ran // its error is ignored: it can't leave all queues
-}
-
-// A large keyspace is read in pages, on all nodes.
-func TestClusterLargeKeyspace(t *testing.T) {
-	is := parallel(t)
-	c := redistest.StartCluster(t, 3, 0)
-	const each = 12_000
-	for _, name := range []string{"a", "b", "c"} { // on three nodes
-		redistest.Do(t, at(t, c, name), "EVAL", "for i = 1, ARGV[1] do redis.call('SET', KEYS[1] .. i, 1, 'PX', 600000) end", 1, "p:once:{"+name+"}:", each)
-	}
-	onEach(t, c, "CONFIG", "SET", "slowlog-log-slower-than", 0)
-	onEach(t, c, "CONFIG", "RESETSTAT")
-	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond})
-	report := sure(p.Check(t.Context(), nil))(t)
-	is.Equal(report.Keys, 3*each)
-	is.Equal(len(ills(report)), 0)
-	for _, n := range c.Nodes {
-		conn := redistest.Dial(t, n.URL())
-		is.Equal(redistest.Calls(t, conn, "keys"), 0)
-		scans := redistest.Calls(t, conn, "scan")
-		is.True(scans > 8 && scans < 72) // about a thousand names each
-	}
 }
 
 // A peer that connects to a cluster node as to a single server fails with an error that says what to

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -47,6 +48,62 @@ func clusterUser(t *testing.T, c *redistest.Cluster, name string, rule ...string
 	t.Helper()
 	onEach(t, c, "ACL", redis.Args{"SETUSER", name}.AddFlat(rule)...)
 	return strings.Replace(c.URL(), "://", "://"+name+":SECRET@", 1)
+}
+
+// partial starts a cluster of three masters that keep serving while others are down.
+func partial(t *testing.T) *redistest.Cluster {
+	t.Helper()
+	return redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
+}
+
+// A fleetAt is a fleet of two peers on a cluster, with queues on three nodes.
+type fleetAt struct {
+	*testing.T
+	c     *redistest.Cluster
+	names []string
+	ran   map[string]*tally
+	log   journal
+	peers []*worqr.Peer
+}
+
+// newFleetAt starts the peers, and returns when both serve all queues.
+func newFleetAt(t *testing.T, c *redistest.Cluster, lease time.Duration, names ...string) *fleetAt {
+	t.Helper()
+	f := &fleetAt{T: t, c: c, names: names, ran: map[string]*tally{}}
+	for _, name := range names {
+		f.ran[name] = &tally{}
+	}
+	for range 2 {
+		p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: lease, Logger: f.log.Logger()})
+		for _, name := range names {
+			p.Queue(name).Handle(f.ran[name].handle, nil)
+		}
+		run(t, p)
+		f.peers = append(f.peers, p)
+	}
+	for _, name := range names {
+		eventually(t, "both serve "+name, func() bool {
+			return sure(redis.Int(at(t, c, name).Do("ZCARD", "p:workers:{"+name+"}")))(t) == len(f.peers)
+		})
+	}
+	return f
+}
+
+// streams makes another peer enqueue tasks, until the stream of a queue is closed.
+func (f *fleetAt) streams() map[string]*stream {
+	f.Helper()
+	producer, all := openAt(f.T, f.c.URL(), worqr.Options{Prefix: "p"}), map[string]*stream{}
+	for _, name := range f.names {
+		all[name] = newStream(f.T, producer.Queue(name))
+	}
+	return all
+}
+
+func (f *fleetAt) ids() (all []string) {
+	for _, p := range f.peers {
+		all = append(all, p.WorkerID())
+	}
+	return all
 }
 
 // Peers need only the URL of a cluster. While slots of their queues move under load, no task is

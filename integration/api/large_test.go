@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"log/slog"
@@ -49,23 +48,6 @@ func TestLargePayloadOnNarrowLink(t *testing.T) {
 	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 3 })
 	is.Equal(p.Stats().Started, int64(3))
 	is.Equal(p.Stats().TimesEvicted, int64(0))
-}
-
-// Observers get the length of a large payload and of a large result.
-func TestLargeTaskEnds(t *testing.T) {
-	is := parallel(t)
-	p := open(t, worqr.Options{MaxPayload: worqr.MaxPayloadSize})
-	q := working(t, p, "q")
-	events := listen(t, p, "q")
-	payload, result := bytes.Repeat([]byte{1}, worqr.MaxPayloadSize), bytes.Repeat([]byte{2}, 1<<20)
-	is.NoErr(q.Enqueue(t.Context(), payload))
-	task := sure(q.StartTask(t.Context()))(t)
-	task.Result = result
-	is.NoErr(task.Finish(t.Context()))
-	e := until(t, events, inspect.EventDone)
-	is.Equal(e.PayloadSize, len(payload))
-	is.Equal(e.ResultSize, len(result))
-	is.True(e.Payload == nil && e.Result == nil)
 }
 
 // Observers get a payload and a result of up to 64 KiB byte for byte, and the length of a larger one. Above MaxResult, the

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -57,91 +56,21 @@ func readOuts(ctx context.Context, p *worqr.Peer, q *worqr.Queue) map[string]fun
 	}
 }
 
-// seedOne adds a task to the schedule, and one of the same key to the failed queue.
-func seedOne(t *testing.T, c redis.Conn, prefix, name string, score int64, payload string) {
-	t.Helper()
-	must(t, c.Send("HSET", prefix+":tasks:{q}", name, recordOf(score, payload)))
-	must(t, c.Send("ZADD", prefix+":schedule:{q}", score, name))
-	must(t, c.Send("HSET", prefix+":failed:tasks:{q}", name+"#1", failedRecord(name, payload)))
-	must(t, c.Send("ZADD", prefix+":failed:ready:{q}", score, name+"#1"))
-}
-
-// seedLanes fills the schedule and the failed queue of q as the scripts do.
-func seedLanes(t *testing.T, c redis.Conn, prefix string, n int, score func(i int) int64, payload string) {
-	t.Helper()
-	for i := range n {
-		seedOne(t, c, prefix, fmt.Sprintf("k:%06d", i), score(i), payload)
-	}
-	redistest.Do(t, c, "")
-}
-
-// Whatever is added and removed in the meantime, listings return each entry that stays exactly
-// once, even if all have the same time.
-func TestListingsBesideChanges(t *testing.T) {
-	t.Parallel()
-	const many = 1000
-	for name, score := range map[string]func(int) int64{
-		"one time":   func(int) int64 { return 4e12 },
-		"many times": func(i int) int64 { return 4e12 + int64(i/7) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			t.Parallel()
-			prefix, c := redistest.Prefix(t), redistest.Conn(t)
-			seedLanes(t, c, prefix, many, score, "x")
-			r, gone, added := rand.New(rand.NewPCG(1, 2)), map[string]bool{}, many
-			change := func() { // between any two exchanges with Redis
-				for range r.IntN(60) {
-					i := r.IntN(many)
-					name := fmt.Sprintf("k:%06d", i)
-					gone[name[2:]] = true
-					must(t, c.Send("ZREM", prefix+":schedule:{q}", name))
-					must(t, c.Send("HDEL", prefix+":tasks:{q}", name))
-					must(t, c.Send("ZREM", prefix+":failed:ready:{q}", name+"#1"))
-					must(t, c.Send("HDEL", prefix+":failed:tasks:{q}", name+"#1"))
-				}
-				for range r.IntN(40) {
-					added++
-					seedOne(t, c, prefix, fmt.Sprintf("k:%06d-%d", r.IntN(many), added), score(r.IntN(many)), "new")
-				}
-				redistest.Do(t, c, "")
-			}
-			q := openThrough(t, redistest.URL(), worqr.Options{Prefix: prefix}, func(c *through) redis.Conn {
-				c.OnFlush = change
-				return c
-			}).Queue("q")
-			check := func(what string, times map[string]int) {
-				t.Helper()
-				for i := range many {
-					id := fmt.Sprintf("%06d", i)
-					if n := times[id]; n > 1 || n == 0 && !gone[id] {
-						t.Errorf("%s: %s came %d times", what, id, n)
-					}
-				}
-			}
-			times := map[string]int{}
-			for s := range each(t, q.Named(t.Context())) {
-				times[s.Key]++
-			}
-			check("Named", times)
-			times = map[string]int{}
-			for f := range each(t, q.Failed(t.Context())) {
-				times[f.Key]++
-			}
-			check("Failed", times)
-		})
-	}
-}
-
 // The size of each reply is bounded, in bytes.
 func TestListingsOfLargePayloads(t *testing.T) {
 	is := parallel(t)
 	const size, most = 300 << 10, 1<<20 + 300<<10
 	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	seedLanes(t, c, prefix, 20, func(int) int64 { return 4e12 }, strings.Repeat("x", size))
+	payload := strings.Repeat("x", size)
 	for i := range 20 {
-		must(t, c.Send("LPUSH", prefix+":queues:{q}", strings.Repeat("x", size)))
-		must(t, c.Send("LPUSH", fmt.Sprintf("%s:process:{q}:w.1.1.%d", prefix, i), strings.Repeat("x", size)))
-		must(t, c.Send("ZADD", prefix+":working:{q}:w", i+1, fmt.Sprintf("w.1.1.%d", i)))
+		name, attempt := fmt.Sprint("k:", i), fmt.Sprint("w.1.1.", i)
+		must(t, c.Send("HSET", prefix+":tasks:{q}", name, recordOf(4e12, payload)))
+		must(t, c.Send("ZADD", prefix+":schedule:{q}", 4e12, name))
+		must(t, c.Send("HSET", prefix+":failed:tasks:{q}", name+"#1", failedRecord(name, payload)))
+		must(t, c.Send("ZADD", prefix+":failed:ready:{q}", i, name+"#1"))
+		must(t, c.Send("LPUSH", prefix+":queues:{q}", payload))
+		must(t, c.Send("LPUSH", prefix+":process:{q}:"+attempt, payload))
+		must(t, c.Send("ZADD", prefix+":working:{q}:w", i+1, attempt))
 	}
 	redistest.Do(t, c, "ZADD", prefix+":workers:{q}", 4e12, "w")
 	bytes, largest := 0, 0

@@ -7,43 +7,8 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
-
-// Repair returns orphaned tasks in the order in which they had started, and they run again.
-func TestRepairRuns(t *testing.T) {
-	is := parallel(t)
-	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
-	gone := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour})
-	q := working(t, gone, "q")
-	enqueue(t, q, numbers("t", 300)...)
-	sure(q.Add(t.Context(), worqr.TaskSpec{Key: "x", Payload: []byte("keyed")}))(t)
-	is.Equal(len(sure(q.StartTasks(t.Context(), 251))(t)), 251)
-	for _, key := range []string{"workers", "working", "rounds"} { // Redis loses the worker
-		name := prefix + ":" + key + ":{q}"
-		if key == "working" {
-			name += ":" + gone.WorkerID()
-		}
-		redistest.Do(t, conn, "DEL", name)
-	}
-	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
-	report := sure(doctor.Repair(t.Context(), nil))(t)
-	if !report.OK() {
-		t.Fatal(ills(report))
-	}
-	is.Equal(count(report, "orphan"), 251)
-	is.Equal(waiting(t, doctor.Queue("q")), numbers("t", 300))
-	is.Equal(len(peertest.Named(t, doctor.Queue("q"))), 1)
-	report = sure(doctor.Check(t.Context(), nil))(t)
-	is.True(report.OK())
-	sure(doctor.Queue("q").Add(t.Context(), worqr.TaskSpec{Key: "x", Payload: []byte("again")}))(t) // the key is free
-	got := make(chan string, 400)
-	p := open(t, worqr.Options{Prefix: prefix})
-	p.Queue("q").Handle(tell(got), &worqr.HandleOptions{Concurrency: 1})
-	run(t, p)
-	is.Equal(receive(t, got, 301), append([]string{"again"}, numbers("t", 300)...))
-}
 
 // A task that can't be returned because its key has the wrong type isn't reported as repaired. Once
 // the key is free, it is.

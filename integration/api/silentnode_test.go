@@ -15,7 +15,7 @@ import (
 // or share a capacity with one on that node.
 func TestClusterSilentNode(t *testing.T) {
 	t.Parallel()
-	c := partial(t, 3, 0)
+	c := partial(t)
 	owner := func(queue string) *redistest.Server { return c.Owner(t, c.Slot(t, "{"+queue+"}")) }
 	frozen := owner("spread-1")
 	type trial struct {

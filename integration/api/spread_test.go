@@ -165,7 +165,7 @@ func TestSpreadCluster(t *testing.T) {
 func TestSpreadSilentNode(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
-	c := partial(t, 3, 0)
+	c := partial(t)
 	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", CallTimeout: 500 * time.Millisecond})
 	q := spread.Over(p, "q", 3)
 	for range 6 {
