@@ -112,14 +112,6 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 	return v
 }
 
-func list(t *testing.T, tasks iter.Seq2[[]byte, error]) (all []string) {
-	t.Helper()
-	for payload := range redistest.Each(t, tasks) {
-		all = append(all, string(payload))
-	}
-	return all
-}
-
 func start(t *testing.T, q *worqr.Queue, n int) []*worqr.Task {
 	t.Helper()
 	tasks := redistest.Sure(q.StartTasks(t.Context(), n))(t)
@@ -171,52 +163,6 @@ func TestThreePeersKeepTheOrder(t *testing.T) {
 	is.Equal(left, inspect.QueueStats{})
 }
 
-func TestCancel(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	fleet := peers(t, 2)
-	started, ended := make(chan string, 10), make(chan error, 10)
-	fleet[0].Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
-		started <- string(t.Payload)
-		if string(t.Payload) == "next" {
-			return nil
-		}
-		<-ctx.Done()
-		ended <- context.Cause(ctx)
-		return ctx.Err()
-	}, &worqr.HandleOptions{Concurrency: 1})
-	serve(t, fleet[0])
-	q := fleet[1].Queue("q") // somebody else cancels
-	is.NoErr(q.Enqueue(t.Context(), []byte("running"), []byte("waiting"), []byte("running"), []byte("next")))
-	is.Equal(receive(t, started), "running")
-
-	report := redistest.Sure(q.Cancel(t.Context(), []byte("waiting")))(t)
-	is.NoErr(report.Wait(t.Context()))
-	is.Equal(report.Removed, 1)
-
-	report = redistest.Sure(q.Cancel(t.Context(), []byte("running")))(t)
-	is.NoErr(report.Wait(t.Context()))
-	is.Equal(report.Removed, 1)
-	is.Equal(receive(t, ended), worqr.ErrCanceled)
-	is.Equal(receive(t, started), "next")
-}
-
-func TestStopWorkerReturnsTasksToTheFront(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	fleet := peers(t, 2)
-	q := working(t, fleet[0])
-	is.NoErr(q.Enqueue(t.Context(), []byte("a"), []byte("b"), []byte("c"), []byte("d")))
-	tasks := start(t, q, 3)
-	is.NoErr(tasks[1].Finish(t.Context()))
-	is.NoErr(fleet[0].StopWorker(t.Context()))
-	is.Equal(context.Cause(tasks[0].Context()), worqr.ErrShutdown)
-	other := fleet[1].Queue("q")
-	is.Equal(list(t, other.Tasks(t.Context())), []string{"a", "c", "d"})
-	is.True(errors.Is(tasks[0].Finish(t.Context()), worqr.ErrNotOwner))
-	is.Equal(list(t, other.Tasks(t.Context())), []string{"a", "c", "d"})
-}
-
 func TestFailWorkerFences(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
@@ -249,53 +195,6 @@ func TestFailWorkerFences(t *testing.T) {
 	is.True(errors.Is(one.late, worqr.ErrNotOwner))
 	is.True(two.worker != failed)
 	is.True(two.token > one.token)
-}
-
-func TestPauseAndResume(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	fleet := peers(t, 2)
-	ran := make(chan string, 1)
-	fleet[0].Queue("q").Handle(func(_ context.Context, t *worqr.Task) error {
-		ran <- string(t.Payload)
-		return nil
-	}, nil)
-	serve(t, fleet[0])
-	q := working(t, fleet[1])
-	is.NoErr(q.Pause(t.Context()))
-	is.NoErr(q.Enqueue(t.Context(), []byte("task")))
-	_, err := q.StartTask(t.Context())
-	is.True(errors.Is(err, worqr.ErrNoTask))
-	stats := redistest.Sure(q.Stats(t.Context()))(t)
-	is.True(stats.Paused)
-	is.Equal(stats.Waiting, 1)
-	is.NoErr(q.Resume(t.Context()))
-	is.Equal(receive(t, ran), "task") // the idle handler was woken
-}
-
-func TestUniqueAndOnce(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	q := working(t, peers(t, 1)[0])
-	unique := func() error {
-		_, err := q.Add(t.Context(), worqr.TaskSpec{Payload: []byte("u"), Unique: true})
-		return err
-	}
-	is.NoErr(unique())
-	is.True(errors.Is(unique(), worqr.ErrDuplicate)) // it waits
-	task := start(t, q, 1)[0]
-	is.True(errors.Is(unique(), worqr.ErrDuplicate)) // it runs
-	is.NoErr(task.Finish(t.Context()))
-	is.NoErr(unique())
-	for _, want := range []bool{true, false, false} {
-		is.Equal(redistest.Sure(q.EnqueueOnce(t.Context(), "nonce", []byte("a"), []byte("b")))(t), want)
-	}
-	is.Equal(list(t, q.Tasks(t.Context())), []string{"a", "b"})
-	var named []string
-	for task := range redistest.Each(t, q.Named(t.Context())) {
-		named = append(named, string(task.Payload))
-	}
-	is.Equal(named, []string{"u"})
 }
 
 func TestEvents(t *testing.T) {

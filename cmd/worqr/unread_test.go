@@ -1,7 +1,6 @@
 package main
 
 import (
-	"fmt"
 	"strings"
 	"testing"
 
@@ -33,30 +32,4 @@ func TestDamagedQueue(t *testing.T) {
 	v.awaits("3 waiting")
 	v.awaits("can't be read: ")
 	v.press("q")
-}
-
-// While a node of a cluster is frozen, the queues of the other nodes are shown.
-func TestFrozenNode(t *testing.T) {
-	is := redistest.Parallel(t)
-	c := redistest.StartCluster(t, 3, 0, "--cluster-require-full-coverage", "no")
-	s := shellAt(t, is, c.URL(), "p")
-	frozen := c.Nodes[0] // a node that has only queues
-	for _, n := range c.Nodes {
-		if c.Owner(t, c.Slot(t, "p:registry")) != n {
-			frozen = n
-		}
-	}
-	well := 0
-	for i := range 12 {
-		name := fmt.Sprint("queue-", i)
-		s.run(exitWell, "enqueue", name, "x")
-		if c.Owner(t, c.Slot(t, "{"+name+"}")) != frozen {
-			well++
-		}
-	}
-	frozen.Pause(t)
-	defer frozen.Resume(t)
-	text := s.run(exitFailed, "queues")
-	s.is.Equal(strings.Count(text, "can't be read: no answer in time"), 12-well)
-	s.is.Equal(strings.Count(text, "no worker"), well)
 }
