@@ -290,7 +290,7 @@ func TestNextIsBounded(t *testing.T) {
 	play(t, []scenario{
 		{"finish", steps(behind,
 			"finish w.1.9.1n 1 k:a done 0 '' w.1.9.3n 3 k:b stop 0 '' w.1.9.4n 4 k:c drop 0 canceled w.1.9.2 2 d:<d> stop 0 ''",
-			"[2 postponed 1 postponed] 0", "HKEYS next", "k:a k:b", "ZRANGE working:w 0 -1", "w.1.9.1n w.1.9.3n",
+			"[2 postponed 1 postponed] 0", "HLEN next", "2", "HEXISTS next k:c", "0", "ZRANGE working:w 0 -1", "w.1.9.1n w.1.9.3n",
 			"LRANGE queues 0 -1", "d", "HSTRLEN tasks k:c", "600000",
 			"finish w.1.9.1n 1 k:a done 0 '' w.1.9.3n 3 k:b stop 0 ''", "[1 postponed] 0",
 			"finish w.1.9.1n 1 k:a done 0 ''", "[] 0", "EXISTS next", "0", "ZRANGE ready 0 -1", "k:b k:c k:a",
