@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"crypto/subtle"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
@@ -73,11 +72,14 @@ func (c *serveCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	}
 	ending, stop := context.WithTimeout(context.WithoutCancel(ctx), patience)
 	defer stop()
-	if err := s.Shutdown(ending); err != nil && !errors.Is(err, http.ErrServerClosed) {
-		return err
+	if s.Shutdown(ending) != nil { // a request doesn't end
+		return s.Close()
 	}
 	return nil
 }
+
+// patience is how long requests may take to end.
+const patience = 5 * time.Second
 
 // guard asks for the password.
 func (c *serveCommand) guard(h http.Handler) http.Handler {

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 	"strings"
 	"testing"
@@ -57,6 +58,17 @@ func TestServeWithoutRedis(t *testing.T) {
 	status, body := s.page(s.serving(&serveCommand{target: target{Redis: "redis://:" + canary + "@127.0.0.1:1"}}))
 	s.is.True(status != http.StatusNotFound && strings.Contains(body, "Redis"))
 	s.is.True(!strings.Contains(body, canary))
+}
+
+// A request that doesn't end keeps the command for a while, and doesn't make it fail.
+func TestServeEnds(t *testing.T) {
+	s := newShell(t)
+	var conn net.Conn
+	t.Cleanup(func() { s.is.NoErr(conn.Close()) }) // after the command
+	url := s.serving(&serveCommand{target: target{Redis: "redis://127.0.0.1:1"}})
+	conn = redistest.Sure(net.Dial("tcp", strings.Trim(url, "htp:/")))(t)
+	redistest.Sure(io.WriteString(conn, "POST /act HTTP/1.1\r\nHost: localhost\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"))(t)
+	redistest.Sure(conn.Read(make([]byte, 1)))(t) // it wants the rest
 }
 
 // Whoever has neither the password nor a name of the dashboard gets nothing.

@@ -5,9 +5,6 @@ import (
 	"time"
 )
 
-// patience is how long the end of a program that this one controls may take.
-const patience = 8 * time.Second
-
 // every calls look, with pauses, until it reports that it has seen enough.
 func every(ctx context.Context, pause time.Duration, look func() (enough bool, err error)) error {
 	looks := time.NewTicker(pause)
