@@ -68,6 +68,9 @@ func Run(t testing.TB, h worqr.Handler, payload []byte, opts *RunOptions) Attemp
 	select {
 	case a.Task = <-ended:
 	case <-ctx.Done():
+		if !began.Load() {
+			t.Fatalf("the handler hasn't started after %v: the task has expired, or has a later time", patience)
+		}
 		t.Fatalf("the handler hasn't ended after %v", patience)
 	}
 	for { // it may have ended its task before it returns

@@ -81,6 +81,9 @@ func TestPatience(t *testing.T) {
 		"the handler hasn't ended after 1m0s": func(f *failing, _ *Redis) {
 			Run(f, func(ctx context.Context, _ *worqr.Task) error { <-ctx.Done(); return nil }, nil, nil)
 		},
+		"the handler hasn't started after 1m0s: the task has expired, or has a later time": func(f *failing, _ *Redis) {
+			Run(f, func(context.Context, *worqr.Task) error { return nil }, nil, &RunOptions{Task: worqr.TaskSpec{Expires: time.Now()}})
+		},
 	} {
 		Virtual(t, func(t *testing.T, redis *Redis) {
 			f, began := &failing{TB: t}, time.Now()
