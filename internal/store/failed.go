@@ -20,18 +20,15 @@ type FailedTask struct {
 // FailedTasks yields the failed tasks of q that wait, newest first: those that were set aside, since a
 // handler of the failed queue has failed, and then the others. Tasks that fail meanwhile don't come.
 func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[FailedTask, error] {
-	failed := q.Failed()
-	size := func(name string) redisconn.Call {
-		return redisconn.Command("HSTRLEN", failed.Tasks(), name)
-	}
-	return rows(each(sized(ctx, r, failedNames(ctx, r, q), size), func(names []string) (tasks []FailedTask, _ error) {
-		found, err := readNamed(ctx, r, failed, names, func(name string) string { return name })
-		for i, f := range found {
-			if f.there && f.run.attempt == "" {
-				tasks = append(tasks, FailedTask{names[i], f.record})
-			}
+	all := each(failedNames(ctx, r, q), func(names []string) (tasks []FailedTask, _ error) {
+		for _, name := range names {
+			tasks = append(tasks, FailedTask{Name: name})
 		}
-		return tasks, err
+		return tasks, nil
+	})
+	return rows(described(ctx, r, q.Failed(), all, func(t FailedTask) string { return t.Name }, func(t *FailedTask, f named) bool {
+		t.Record = f.record
+		return f.there && f.run.attempt == ""
 	}))
 }
 

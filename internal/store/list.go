@@ -141,20 +141,9 @@ func Named(ctx context.Context, r Runner, q keys.Queue, states ...State) iter.Se
 			}
 		}
 	}
-	size := func(t NamedTask) redisconn.Call { return redisconn.Command("HSTRLEN", q.Tasks(), t.Name) }
-	waiting := each(sized(ctx, r, ready, size), func(some []NamedTask) ([]NamedTask, error) {
-		records, err := readNamed(ctx, r, q, some, func(t NamedTask) string { return t.Name })
-		if err != nil {
-			return nil, err
-		}
-		left := some[:0]
-		for i, t := range some {
-			if f := records[i]; f.there && f.run.attempt == "" { // otherwise it was taken meanwhile
-				t.Record, t.Retries, t.Crashes, t.Error = f.record, f.run.retries, f.run.crashes, f.run.failure
-				left = append(left, t)
-			}
-		}
-		return left, nil
+	waiting := described(ctx, r, q, ready, func(t NamedTask) string { return t.Name }, func(t *NamedTask, f named) bool {
+		t.Record, t.Retries, t.Crashes, t.Error = f.record, f.run.retries, f.run.crashes, f.run.failure
+		return f.there && f.run.attempt == "" // otherwise it was taken meanwhile
 	})
 	if !wanted(Behind) {
 		return rows(waiting)
@@ -239,6 +228,24 @@ func readNamed[T any](ctx context.Context, r Runner, q keys.Queue, tasks []T, na
 	return all, nil
 }
 
+// described adds what Redis has of named tasks, and leaves out those for which add returns false.
+func described[T any](ctx context.Context, r Runner, q keys.Queue, of pages[T], name func(T) string, add func(*T, named) bool) pages[T] {
+	size := func(t T) redisconn.Call { return redisconn.Command("HSTRLEN", q.Tasks(), name(t)) }
+	return each(sized(ctx, r, of, size), func(some []T) ([]T, error) {
+		found, err := readNamed(ctx, r, q, some, name)
+		if err != nil {
+			return nil, err
+		}
+		left := some[:0]
+		for i, t := range some {
+			if add(&t, found[i]) {
+				left = append(left, t)
+			}
+		}
+		return left, nil
+	})
+}
+
 // firstCall asks for the first member of a sorted set, which readFirst reads: one or none.
 func firstCall(key string) redisconn.Call {
 	return redisconn.Command("ZRANGE", key, 0, 0, "WITHSCORES")
@@ -296,25 +303,12 @@ func running(ctx context.Context, r Runner, q keys.Queue, worker string) pages[R
 	tasks := each(attempts(ctx, r, q, worker, pace.next), func(some []RunningTask) ([]RunningTask, error) {
 		return withLists(ctx, r, q, some, &pace)
 	})
-	size := func(t RunningTask) redisconn.Call {
-		return redisconn.Command("HSTRLEN", q.Tasks(), t.Name) // 0 for a raw one
-	}
-	return each(sized(ctx, r, tasks, size), func(some []RunningTask) ([]RunningTask, error) {
-		records, err := readNamed(ctx, r, q, some, func(t RunningTask) string { return t.Name })
-		if err != nil {
-			return nil, err
+	return described(ctx, r, q, tasks, func(t RunningTask) string { return t.Name }, func(t *RunningTask, f named) bool {
+		if t.Name == "" { // a raw one
+			return true
 		}
-		left := some[:0]
-		for i, t := range some {
-			if f := records[i]; t.Name != "" {
-				t.Record, t.Retries, t.Crashes, t.Error = f.record, f.run.retries, f.run.crashes, f.run.failure
-				if !f.there || f.run.attempt != t.Attempt {
-					continue
-				}
-			}
-			left = append(left, t)
-		}
-		return left, nil
+		t.Record, t.Retries, t.Crashes, t.Error = f.record, f.run.retries, f.run.crashes, f.run.failure
+		return f.there && f.run.attempt == t.Attempt
 	})
 }
 
