@@ -143,7 +143,8 @@ func TestInterruptDelete(t *testing.T) {
 // digestOf returns what a call of a script begins with.
 func digestOf(script string) string {
 	i := slices.IndexFunc(store.Verbs(), func(v *store.Verb) bool { return v.Name == script })
-	return store.Verbs()[i].Digest()
+	digest, _ := store.Verbs()[i].Digests()
+	return digest
 }
 
 func TestInterruptCancel(t *testing.T) {

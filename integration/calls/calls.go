@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/store"
 )
 
@@ -25,9 +26,9 @@ func Parse(words []string) (c Call, ok bool) {
 	}
 	switch digest := words[1]; words[0] {
 	case "EVAL":
-		c.Verb = store.VerbOf(store.DigestOf([]byte(digest)))
+		c.Verb = peertest.VerbOf(store.DigestOf([]byte(digest)))
 	case "EVALSHA":
-		c.Verb = store.VerbOf(digest)
+		c.Verb = peertest.VerbOf(digest)
 	}
 	n, err := strconv.Atoi(words[2])
 	if c.Verb == "" || err != nil || 3+n > len(words) {

@@ -19,7 +19,8 @@ import (
 func shaOf(verb string) string {
 	for _, v := range store.Verbs() {
 		if v.Name == verb {
-			return v.Digest()
+			digest, _ := v.Digests()
+			return digest
 		}
 	}
 	return ""

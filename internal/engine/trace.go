@@ -31,9 +31,6 @@ var outcomes = map[store.Ending]worqrtrace.Outcome{
 
 // settledLocked tells a Trace what Redis has answered to the attempt's ending.
 func (t *Attempt) settledLocked(end *ending, what store.Settled) {
-	if t.story == nil {
-		return
-	}
 	over := tracing.End{Outcome: outcomes[end.Verb], Kind: end.Kind, Why: end.Reason, Delay: end.Delay}
 	switch {
 	case what == store.Gone:
@@ -47,7 +44,5 @@ func (t *Attempt) settledLocked(end *ending, what store.Settled) {
 // overLocked tells a Trace how the attempt has ended for this peer without an answer: it was lost, and it's unknown
 // whether its end was stored, or it was returned when the worker left.
 func (t *Attempt) overLocked(outcome worqrtrace.Outcome, why error) {
-	if t.story != nil {
-		t.story.Over(tracing.End{Outcome: outcome, Why: why.Error()})
-	}
+	t.story.Over(tracing.End{Outcome: outcome, Why: why.Error()})
 }

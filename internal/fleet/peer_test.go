@@ -156,7 +156,8 @@ func members(t *testing.T, c redis.Conn, q store.Keys) []string {
 func digest(verb string) string {
 	for _, v := range store.Verbs() {
 		if v.Name == verb {
-			return v.Digest()
+			digest, _ := v.Digests()
+			return digest
 		}
 	}
 	panic(verb)

@@ -70,13 +70,23 @@ func CarryOut(t testing.TB, c redis.Conn, args []any) {
 	redistest.Do(t, c, command, args...)
 }
 
+// VerbOf returns the name of the verb whose script has a digest; "" if there is none.
+func VerbOf(digest string) string {
+	for _, v := range store.Verbs() {
+		if alone, apart := v.Digests(); digest == alone || digest == apart {
+			return v.Name
+		}
+	}
+	return ""
+}
+
 // verb returns which script is called; "" if none is.
 func (r request) verb() string {
 	switch r.command {
 	case "EVALSHA":
-		return store.VerbOf(r.args[0].(string))
+		return VerbOf(r.args[0].(string))
 	case "EVAL": // Redis may not have it
-		return store.VerbOf(Sha(r.args[0].(string)))
+		return VerbOf(Sha(r.args[0].(string)))
 	}
 	return ""
 }

@@ -14,7 +14,6 @@ import (
 	"errors"
 	"regexp"
 	"strings"
-	"sync"
 
 	"github.com/gomodule/redigo/redis"
 
@@ -76,8 +75,8 @@ func verb(name string) *Verb {
 // Source returns the script for a single server.
 func (v *Verb) Source() string { return source(v.Name) }
 
-// Digest returns the SHA-1 of the script, by which Redis names it in its slow log.
-func (v *Verb) Digest() string { return v.script.Digest() }
+// Digests returns the SHA-1 of the script, by which Redis names it in its slow log: on a single server, and in a cluster.
+func (v *Verb) Digests() (alone, apart string) { return v.script.Digest(), v.apart.Digest() }
 
 // text returns the script of the verb: the variant for a cluster if the queue is in one.
 func (v *Verb) text(q keys.Queue) *redisconn.Script {
@@ -86,17 +85,6 @@ func (v *Verb) text(q keys.Queue) *redisconn.Script {
 	}
 	return v.script
 }
-
-// VerbOf returns the name of the verb whose script has that digest, and "" if there is none.
-func VerbOf(digest string) string { return byDigest()[digest] }
-
-var byDigest = sync.OnceValue(func() map[string]string {
-	all := map[string]string{}
-	for _, v := range table {
-		all[v.Digest()], all[v.apart.Digest()] = v.Name, v.Name
-	}
-	return all
-})
 
 // A Shared has the keys and arguments that lib_keys.lua names: all scripts on a queue have them,
 // except enqueue and those of the fleet. Who makes many calls on a queue keeps it.
