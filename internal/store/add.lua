@@ -35,7 +35,8 @@ for i = FIRST, #args, 5 do
   if nonce then
     seen[':' .. nonce] = true
   end
-  local known = nonce and redis.call('GET', q.once .. nonce)
+  -- A SET with XX of an unknown nonce sets nothing, but fails before the first write if SET is denied.
+  local known = nonce and (redis.call('GET', q.once .. nonce) or redis.call('SET', q.once .. nonce, '', 'XX'))
   names[#names + 1] = known or name
   if known then
     skipped[#skipped + 1] = #names

@@ -19,6 +19,8 @@ if count > MOST then
 end
 if window > 0 and redis.call('EXISTS', once) == 1 then
   return 0
+elseif window > 0 then
+  redis.call('SET', once, '', 'XX') -- sets nothing, but fails here if SET is denied
 end
 
 local length = redis.call('LPUSH', queues, unpack(ARGV, FIRST))

@@ -48,4 +48,3 @@ local function read_state(...)
     state[field] = tonumber(text)
   end
 end
-

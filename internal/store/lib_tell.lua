@@ -8,4 +8,3 @@ local function publish(channel, message)
   end
   return reached
 end
-

@@ -14,4 +14,3 @@ local function wake(idle, channel, count)
     end
   end
 end
-

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -151,6 +152,25 @@ func TestProducerLists(t *testing.T) {
 	_, _, err := p.Add(t.Context(), b.target(), []Task{task("a", "a")})
 	b.is.NoErr(err)
 	b.is.True(listed())
+}
+
+// A user who may not store nonces adds nothing with one.
+func TestNonceDenied(t *testing.T) {
+	server := redistest.Start(t)
+	b := benchAt(t, redistest.Parallel(t), server.URL(), "worqr")
+	redistest.Do(t, b.conn, "ACL", "SETUSER", "user", "on", ">x", "~*", "&*", "+@all", "-set")
+	u := redistest.Sure(url.Parse(server.URL()))(t)
+	u.User = url.UserPassword("user", "x")
+	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(u.String()))(t), 5*time.Second)
+	t.Cleanup(line.Close)
+	p := NewProducer(line, b.space, logs.New(slog.New(slog.DiscardHandler)))
+	_, err := p.EnqueueOnce(t.Context(), b.target(), "n", time.Minute, [][]byte{nil})
+	b.is.True(IsDenied(err))
+	later := task("a", "a")
+	later.At, later.Nonce, later.Window = 4e12, "n", time.Minute
+	_, _, err = p.Add(t.Context(), b.target(), []Task{later})
+	b.is.True(IsDenied(err))
+	b.is.Equal(redistest.Keys(t, b.conn, "worqr"), nil)
 }
 
 // A queue that a producer has forgotten is listed again.
