@@ -168,6 +168,7 @@ func (q *Queue) trim(mostFailed int) (dropped int) {
 		set.Remove(name)
 		f.Tasks.Delete(name)
 		f.Runs.Delete(name)
+		f.Crashes.Delete(digestIn(name))
 		f.Copies.Remove(name)
 		dropped++
 	}

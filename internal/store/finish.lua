@@ -240,6 +240,7 @@ if failing and most > 0 and (in_failed or redis.pcall('ZCOUNT', failed.workers, 
     redis.call('ZREM', set, name)
     redis.call('HDEL', failed.tasks, name)
     redis.call('HDEL', failed.runs, name)
+    redis.call('HDEL', failed.crashes, digest_in(name) or '')
     redis.call('ZREM', failed.copies, name)
     dropped = dropped + 1
   end
