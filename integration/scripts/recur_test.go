@@ -57,6 +57,10 @@ func TestRecur(t *testing.T) {
 			asserts("-1", "1:aa", "", ""), "[[7 held '']] [] now",
 			asserts(t1, "1:bb", "", ""), "[[now wanted now]] [] now", // a since that lies far ahead is none
 		)},
+		{"times that lie thousands of years ahead", steps(
+			inForce("300000000000000"), "ZADD recurring 5 k:a", "0",
+			asserts("7", "1:aa", "", ""), "[[7 held '']] [] now",
+		)},
 		{"its times run out: those after the last one that has come are wanted; the print moves on", steps(
 			inForce("1000 "+t1),
 			"HSET recurrence prints:k:a 0~1:aa:7", "0", "ZADD recurring 5 k:a", "0",

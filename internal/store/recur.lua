@@ -108,7 +108,7 @@ local function store(name, known, mine, since, prints, times, record, passed)
     end
   end
   redis.call('HSET', q.recurrence, name, table.concat(all, ' ') .. '|' .. record,
-    'prints:' .. name, math.floor((now + last) / 2) .. ' ' .. table.concat(list, ' '), 'passed:' .. name, passed)
+    'prints:' .. name, string.format('%.0f ', (now + last) / 2) .. table.concat(list, ' '), 'passed:' .. name, passed)
 end
 
 -- Asserts one schedule, and returns its answer.
