@@ -19,7 +19,6 @@ const (
 	slots     = 4 // tasks that a peer runs at once
 )
 
-
 // A report is what a peer sends the demo, one JSON object per line.
 type report struct {
 	Event   string
