@@ -2,6 +2,7 @@
 package top
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -53,9 +54,9 @@ func Run(ctx context.Context, f Fleet, o Options) error {
 	m := newModel(ctx, f, o)
 	_, err := tea.NewProgram(m, tea.WithContext(ctx), tea.WithInput(o.In), tea.WithOutput(o.Out), tea.WithoutSignalHandler()).Run()
 	if errors.Is(err, tea.ErrProgramKilled) && ctx.Err() != nil {
-		return nil
+		err = nil
 	}
-	return err
+	return cmp.Or(err, m.left())
 }
 
 // A model is what the terminal shows.
@@ -73,6 +74,7 @@ type model struct {
 	chosen  string // the name of the selected queue
 	first   int    // index of the first queue shown
 	ask     string // the queue whose failed tasks will be requeued, if the user confirms
+	doing   string // the action in progress; "" if there is none
 	note    string // the result of the last key
 	width   int
 	height  int
@@ -117,7 +119,7 @@ func (m *model) Update(msg tea.Msg) (tea.Model, tea.Cmd) {
 	case lookAgain:
 		return m, m.look
 	case acted:
-		m.note = msg.note
+		m.doing, m.note = "", msg.note
 	case tea.KeyPressMsg:
 		return m, m.key(msg.String())
 	}
@@ -161,9 +163,13 @@ func (m *model) key(key string) tea.Cmd {
 			m.note = "nothing was requeued"
 			return nil
 		}
-		return m.act(func(ctx context.Context) (string, error) {
+		return m.act("requeue the failed tasks of", queue, func(ctx context.Context, name string) (string, error) {
 			n, err := m.fleet.Requeue(ctx, queue)
-			return fmt.Sprintf("requeued %s of %s", words.Counted(n, "failed task"), m.opts.Show(queue, shownName)), err
+			note := fmt.Sprintf("requeued %s of %s", words.Counted(n, "failed task"), name)
+			if err != nil && n > 0 {
+				err = fmt.Errorf("%s before it failed: %w", note, err)
+			}
+			return note, err
 		})
 	}
 	m.note = ""
@@ -202,22 +208,33 @@ func (m *model) actOn(key string) tea.Cmd {
 	case key == "r":
 		m.ask = q.Name
 	case q.Paused:
-		return m.act(func(ctx context.Context) (string, error) {
-			return "resumed " + m.opts.Show(q.Name, shownName), m.fleet.Resume(ctx, q.Name)
+		return m.act("resume", q.Name, func(ctx context.Context, name string) (string, error) {
+			return "resumed " + name, m.fleet.Resume(ctx, q.Name)
 		})
 	default:
-		return m.act(func(ctx context.Context) (string, error) {
-			return "paused " + m.opts.Show(q.Name, shownName), m.fleet.Pause(ctx, q.Name)
+		return m.act("pause", q.Name, func(ctx context.Context, name string) (string, error) {
+			return "paused " + name, m.fleet.Pause(ctx, q.Name)
 		})
 	}
 	return nil
 }
 
-func (m *model) act(do func(context.Context) (note string, err error)) tea.Cmd {
+// left returns an error if there is an action in progress.
+func (m *model) left() error {
+	if m.doing == "" {
+		return nil
+	}
+	return errors.New("top ended before Redis had answered; this may be done, or a part of it: " + m.doing)
+}
+
+// act begins an action on a queue.
+func (m *model) act(verb, queue string, do func(ctx context.Context, name string) (note string, err error)) tea.Cmd {
+	name := m.opts.Show(queue, shownName)
+	m.doing = verb + " " + name
 	return func() tea.Msg {
 		ctx, stop := context.WithTimeout(m.ctx, patience)
 		defer stop()
-		note, err := do(ctx)
+		note, err := do(ctx, name)
 		if err != nil {
 			note = m.opts.Show(err.Error(), 200)
 		}

@@ -19,6 +19,7 @@ import (
 type fake struct {
 	now  *Snapshot
 	err  error
+	cut  error // of Requeue
 	done []string
 }
 
@@ -33,7 +34,7 @@ func (f *fake) Resume(_ context.Context, q string) error {
 }
 func (f *fake) Requeue(_ context.Context, q string) (int, error) {
 	f.done = append(f.done, "requeue "+q)
-	return 7, nil
+	return 7, f.cut
 }
 
 type stats = inspect.QueueStats
@@ -100,7 +101,14 @@ func TestKeys(t *testing.T) {
 	is.True(strings.Contains(m.last(), "Requeue all failed tasks of B? y or n"))
 	press(m, "y")
 	is.Equal(m.note, "requeued 7 failed tasks of B")
-	is.Equal(f.done, []string{"pause a", "resume b", "requeue b"})
+	f.cut = errors.New("it took too long")
+	press(m, "r")
+	end := m.key("y")
+	is.Equal(fmt.Sprint(m.left()), "top ended before Redis had answered; this may be done, or a part of it: requeue the failed tasks of B")
+	m.Update(end())
+	is.NoErr(m.left())
+	is.Equal(m.note, "REQUEUED 7 FAILED TASKS OF B BEFORE IT FAILED: IT TOOK TOO LONG")
+	is.Equal(f.done, []string{"pause a", "resume b", "requeue b", "requeue b"})
 	press(m, "k", "r")
 	is.Equal(m.note, "no task of A has failed")
 	press(m, "s") // sorted by waiting; the selection stays
@@ -109,7 +117,7 @@ func TestKeys(t *testing.T) {
 	press(m, "p")
 	is.Equal(m.note, "this is read-only")
 	m.opts.ReadOnly = false
-	is.Equal([]any{m.chosen, m.by, len(f.done)}, []any{"a", byWaiting, 3})
+	is.Equal([]any{m.chosen, m.by, len(f.done)}, []any{"a", byWaiting, 4})
 	is.Equal(m.key("q")(), tea.Quit())
 }
 
