@@ -133,7 +133,7 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	d.hooks = &hooks{opts: &d.opts, log: d.log, patience: hookPatience, partPatience: partPatience, told: map[string]time.Time{}, calls: map[string]calls{}}
 	d.check = &checkup{check: func(ctx context.Context) (*inspect.CheckReport, error) { return peer.Check(ctx, d.opts.Check) }}
 	d.hub = &hub{fleet: fleet{peer: peer}, interval: d.opts.Interval, seen: func(s *snapshot) { d.check.follow(s, false) }}
-	d.finds = &searches{}
+	d.finds = &searches{shows: d.hub.shows}
 	d.recur = &recurrences{peer: peer}
 	d.jobs = &jobs{}
 	d.pages = map[string]builder{

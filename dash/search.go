@@ -25,7 +25,7 @@ type group struct {
 
 const (
 	mostGroups   = 200
-	mostSearches = 8               // at once; the least recently viewed one ends
+	mostSearches = 8               // at once; the least recently viewed one ends, if possible one that no open page shows
 	kept         = 2 * time.Minute // for paging
 
 	// A search pauses while no page shows it: a browser opens its stream soon, and someone without JavaScript loads
@@ -77,6 +77,8 @@ type failedRow struct {
 
 // searches has the searches of all browsers.
 type searches struct {
+	shows func(id string) bool // whether an open page shows a search
+
 	mu  sync.Mutex // protects all
 	all []*search
 }
@@ -97,7 +99,15 @@ func (s *searches) get(id, what string, begin func(*search)) *search {
 		}
 	}
 	if len(s.all) == mostSearches {
-		oldest := slices.MinFunc(s.all, func(a, b *search) int { return a.lookedAt().Compare(b.lookedAt()) })
+		oldest := slices.MinFunc(s.all, func(a, b *search) int {
+			switch x, y := s.shows(a.id), s.shows(b.id); {
+			case x && !y: // visitors who keep no page open mustn't end the searches of those who do
+				return +1
+			case y && !x:
+				return -1
+			}
+			return a.lookedAt().Compare(b.lookedAt())
+		})
 		oldest.end()
 		s.all = slices.DeleteFunc(s.all, func(o *search) bool { return o == oldest })
 	}

@@ -25,7 +25,7 @@ func TestLeft(t *testing.T) {
 func TestSearches(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	var all searches
+	all := searches{shows: func(id string) bool { return id == "open" }}
 	ended := 0
 	begin := func(s *search) { s.end = func() { ended++ } }
 	first := all.get("", "a", begin)
@@ -43,6 +43,11 @@ func TestSearches(t *testing.T) {
 	}
 	is.Equal(len(all.all), mostSearches)
 	is.Equal(ended, 2*mostSearches+3-mostSearches)
+	open := all.get("open", "b", begin)
+	for i := range 2 * mostSearches {
+		all.get(fmt.Sprint("other", i), "a", begin)
+	}
+	is.Equal(all.get("open", "b", begin), open) // who doesn't keep a page open ends no one's search
 }
 
 // A reason's newest and oldest tasks are those by when they failed, in whatever order they're listed.
