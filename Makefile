@@ -57,7 +57,7 @@ test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a 
 # More fault injection than in "make test". Each suite prints its seed and the command that repeats
 # it. The suites run without the race detector, which would take up half of the time. They mostly
 # wait for servers and leases, so two run at a time, the longest first.
-LONGER = '^(TestRandom|TestGuessers)$$' # tests that find more with time
+LONGER = '^(TestRandom|TestNumbers|TestGuessers)$$' # tests that find more with time
 SURVIVE = "engines -v -engines.rounds $(ROUNDS)" "simulation -sim.hours $(SIM) -sim.first 1" failpoints scripts search "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s"
 FUZZ ?= 30s
 ROUNDS ?= 4

@@ -31,8 +31,8 @@ func since(ago time.Duration, n int) string {
 	return fmt.Sprintf("w1.1.%d.%d", time.Now().Add(-ago).UnixMilli(), n)
 }
 
-// Check reads from Redis how long tasks run, when the last one started, and when the first one was due. TestRandom
-// covers the other numbers, and the tests of internal/doctor how Check judges them.
+// Check reads from Redis how long tasks run, and when the last one started. TestNumbers covers the
+// other numbers, and the tests of internal/doctor how Check judges them.
 func TestCheckHealth(t *testing.T) {
 	t.Parallel()
 	const hour = time.Hour
@@ -58,10 +58,6 @@ func TestCheckHealth(t *testing.T) {
 		{name: "one of them is idle", plant: func() [][]any {
 			return append(runs(20*time.Minute), waiting, []any{"ZADD", ":idle:{q}", 1, "w1"})
 		}},
-		{name: "due two hours ago", plant: func() [][]any {
-			due := recordOf(time.Now().Add(-2*hour).UnixMilli(), canary)
-			return [][]any{{"HSET", ":tasks:{q}", "k:x", due}, {"ZADD", ":ready:{q}", 1, "k:x"}, {"HSET", ":state:{q}", "place", 1}}
-		}, finds: "notice overdue", says: "A task was due 2h0m"},
 		{name: "failed long ago, and OnFailed has just given up", plant: func() [][]any {
 			return [][]any{{"HSET", ":failed:tasks:{q}", "k:x#1", failedRecord("k:x", canary)}, {"ZADD", ":failed:aside:{q}", 1, "k:x#1"}, {"HSET", ":failed:state:{q}", "place", 1}}
 		}, finds: "notice failed", says: "1 task failed for good more than an hour ago."},

@@ -18,14 +18,12 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/integration/lane"
-	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
-	"github.com/worqr/worqr/internal/words"
 )
 
 // TestRandom makes random calls on a queue from three peers. What they return, and what the queue then holds, must be
-// what a plain model says, with the numbers that Check reports; and in Redis, no invariant may be broken.
+// what a plain model says; and in Redis, no invariant may be broken.
 func TestRandom(t *testing.T) {
 	eachSeed(t, 1, func(t *testing.T, seed uint64) {
 		random(t, rand.NewPCG(seed, 0), 250, fmt.Sprintf("-run TestRandom -random.seed %d -random.seeds 1", seed))
@@ -67,7 +65,6 @@ type fleet struct {
 	peers  []*worqr.Peer
 	queues []*worqr.Queue
 	lanes  map[bool]*lane.Lane // what Redis held after the last call; true is the failed queue
-	doctor *worqr.Peer
 	log    []string
 
 	peer int // of the current call
@@ -80,22 +77,18 @@ func random(t *testing.T, choices rand.Source, steps int, repeat string) {
 		p := open(t, worqr.Options{Prefix: f.prefix, Lease: time.Hour})
 		f.peers, f.queues = append(f.peers, p), append(f.queues, working(t, p, "q"))
 	}
-	f.doctor = openDoctor(t, redistest.URL(), worqr.Options{Prefix: f.prefix})
 	f.model = newModel(f.now())
 	defer func() {
 		if t.Failed() {
 			t.Logf("to repeat it: %s; what was done:\n%s", repeat, strings.Join(f.log, "\n"))
 		}
 	}()
-	for n := range steps {
+	for range steps {
 		f.peer = f.r.IntN(len(f.peers))
 		f.q = f.queues[f.peer]
 		f.step()
 		f.compare()
 		f.invariants()
-		if n%25 == 24 {
-			f.check()
-		}
 		if t.Failed() {
 			return
 		}
@@ -491,42 +484,6 @@ func (f *fleet) sameResult() {
 	}
 }
 
-// check compares the numbers in what Check finds, with limits that make it find them. It finds nothing else.
-func (f *fleet) check() {
-	waiting, retrying, want := len(f.list), 0, map[inspect.FindingKind]string{}
-	for _, e := range f.named {
-		if e.state == inspect.NamedReady || e.state == inspect.NamedRisky {
-			waiting++
-		}
-		if e.state != "" && e.retries > 0 {
-			retrying++
-		}
-	}
-	if waiting > 0 {
-		want["backlog"] = words.Tasks(waiting, "is", "are") + " waiting; "
-	}
-	if waiting > 0 && f.paused {
-		want["paused"] = fmt.Sprintf("The queue is paused, and tasks are waiting (%d).", waiting)
-	}
-	if retrying > 0 {
-		want["retrying"] = words.Tasks(retrying, "is", "are") + " waiting to be retried; "
-	}
-	if n := len(f.failed); n > 0 {
-		want["failed"] = words.Counted(n, "task") + " failed for good in the last hour. "
-	}
-	report := sure(f.doctor.Check(f.Context(), &inspect.CheckOptions{MaxBacklog: -1, MaxRetrying: -1, MaxFailed: -1, MaxWaitTime: time.Hour}))(f)
-	for _, found := range report.Findings {
-		if text := want[found.Kind]; text != "" && strings.HasPrefix(found.Text, text) {
-			delete(want, found.Kind)
-		} else if !peertest.Around[found.Kind] {
-			f.Errorf("Check: %v, want %q", found, text)
-		}
-	}
-	if len(want) > 0 {
-		f.Errorf("Check doesn't find %v", want)
-	}
-}
-
 // dump returns all keys of a prefix, and what they hold.
 const dump = `
 local all = {}
@@ -581,10 +538,11 @@ func pairs[M ~map[string]V, V any](held []string, read func(string) V, into M) M
 
 func (f *fleet) leaveNothing() {
 	must(f, f.q.Resume(f.Context()))
-	for _, ill := range ills(sure(f.doctor.Check(f.Context(), nil))(f)) {
+	doctor := openDoctor(f, redistest.URL(), worqr.Options{Prefix: f.prefix})
+	for _, ill := range ills(sure(doctor.Check(f.Context(), nil))(f)) {
 		f.Errorf("a queue that is well: %v", ill)
 	}
-	must(f, f.doctor.Close())
+	must(f, doctor.Close())
 	for _, p := range f.peers {
 		must(f, p.StopWorker(f.Context()))
 	}

@@ -35,6 +35,9 @@ type Options struct {
 	Faults []fault
 	Copies float64 // how likely a request arrives again, later
 	Deaf   float64 // how likely a link breaks before a reply has arrived
+
+	// Rewrite, if set, changes scripts on their way to the server.
+	Rewrite func(script string) string
 }
 
 // dice returns random numbers for one purpose, so that one part of a run doesn't

@@ -59,6 +59,7 @@ func newWorld(o *Options) *world {
 		stir: make(chan struct{}, 1), over: make(chan struct{}), delay: o.Latency,
 	}
 	w.server = newServer()
+	w.server.scripts.rewrite = o.Rewrite
 	w.server.push = func(to *link, message []byte) { to.reply(message) }
 	w.record = &record{}
 	w.judge = newJudge(w.server)
