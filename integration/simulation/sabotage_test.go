@@ -81,7 +81,7 @@ var sabotages = map[string]sabotage{
 		finds: "token",
 	},
 	"add-once": {
-		edits:  []string{`local known = nonce and redis.call('GET', q.once .. nonce)`, `local known = false`},
+		edits:  []string{`local known = nonce and (redis.call('GET', q.once .. nonce) or redis.call('SET', q.once .. nonce, '', 'XX'))`, `local known = false`},
 		faults: "reset", finds: "was added once|again",
 	},
 	"occurs-once": {
