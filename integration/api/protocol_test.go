@@ -51,7 +51,7 @@ func TestProtocol(t *testing.T) {
 func TestProtocolAfterEviction(t *testing.T) {
 	is := parallel(t)
 	prefix, conn, said := redistest.Prefix(t), redistest.Conn(t), &journal{}
-	p := open(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond, CallTimeout: 10 * time.Second, Logger: said.Logger()})
+	p := open(t, worqr.Options{Prefix: prefix, Lease: 3 * time.Second, Logger: said.Logger()}) // a join has a third of it
 	q := working(t, p, "q")
 	enqueue(t, q, "a")
 	task := take(t, q)
