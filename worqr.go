@@ -29,12 +29,13 @@
 // # Calls
 //
 // Methods are safe for concurrent use, except CancelReport's. Methods with a context block until
-// Redis answers or the context ends, and fail if Redis is silent for [Options.CallTimeout]. After
-// [ErrUnknownOutcome], the call may have taken effect. After any other error, it hasn't. Three
-// exceptions: calls on many tasks, such as Cancel, Delete and FailWorker, may be partly done; with
-// an [OnceError], Add has added the other tasks; StopWorker, StopWork, Unhandle and Close stop even if Redis fails. Listings read a page at a time,
-// aren't snapshots, and stop after the first error. Printed or logged values never show payloads,
-// keys or results. Most result types are in package inspect, those for [Options.Trace] in
+// Redis answers or the context ends, and fail if Redis is silent for [Options.CallTimeout];
+// StartWorker and StartWork fail after a third of the lease. After [ErrUnknownOutcome], the call may
+// have taken effect. After any other error, it hasn't. Three exceptions: calls on many tasks, such as
+// Cancel, Delete and FailWorker, may be partly done; with an [OnceError], Add has added the other
+// tasks; StopWorker, StopWork, Unhandle and Close stop even if Redis fails. Listings read a page at a
+// time, aren't snapshots, and stop after the first error. Printed or logged values never show
+// payloads, keys or results. Most result types are in package inspect, those for [Options.Trace] in
 // worqrtrace.
 package worqr
 
