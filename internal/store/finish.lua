@@ -187,7 +187,7 @@ local function end_raw(id, token, digest, verb, delay, text)
 end
 
 -- From the last to the first, so that raw tasks that are stopped in the order of their starts come back in that order.
-local failing = false
+local failing, seen = false, {} -- seen: a worker may name an attempt twice
 for i = others, 1, -1 do
   local number, at = plain + i, rest + 6 * i - 6
   local id, token, identity, verb = ids[number], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
@@ -199,7 +199,7 @@ for i = others, 1, -1 do
     local payload = redis.pcall('LINDEX', q.process .. id, 0)
     digest = type(payload) == 'string' and digest_of(payload) or ''
   end
-  local valid = score and math.abs(score) == token
+  local valid = score and math.abs(score) == token and not seen[id]
   local canceled = valid and verb ~= 'done' and verb ~= 'drop' and is_canceled(score, digest)
   if canceled then
     verb, text = 'drop', 'canceled'
@@ -224,7 +224,7 @@ for i = others, 1, -1 do
     if canceled then
       odd_end(number, 'canceled')
     end
-    lists[#lists + 1], over[#over + 1] = q.process .. id, id -- they go at the end of the call
+    lists[#lists + 1], over[#over + 1], seen[id] = q.process .. id, id, true -- they go at the end of the call
     failing = failing or verb == 'fail'
   end
 end
