@@ -23,6 +23,9 @@ func (c *cancelCommand) Validate() error {
 	if c.Payload != nil && c.Key != nil {
 		return usage("expected a payload or --key, not both")
 	}
+	if c.Wait < 0 {
+		return usage("a duration may not be negative")
+	}
 	return nil
 }
 

@@ -18,7 +18,7 @@ import (
 
 type enqueueCommand struct {
 	onQueue
-	Payloads []string `arg:"" optional:"" name:"payload" help:"Payloads, one for each task. Without any, each line of standard input is one; empty lines are left out."`
+	Payloads []string `arg:"" optional:"" name:"payload" help:"Payloads, one for each task. Without any, each line of standard input is one, without the carriage return at its end; empty lines are left out."`
 	Whole    bool     `help:"All of standard input is one payload, byte for byte."`
 	Unique   bool     `help:"Skip payloads that are already waiting or running (only those enqueued with --unique count)."`
 

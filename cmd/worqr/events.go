@@ -18,13 +18,13 @@ type eventRow struct {
 type watchCommand struct {
 	target
 	JSON   bool       `help:"Print JSON lines. This is always on."`
-	Events int        `short:"n" placeholder:"N" help:"Stop after N events; by default, run until Ctrl-C."`
+	Events uint       `short:"n" placeholder:"N" help:"Stop after N events; by default, run until Ctrl-C."`
 	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to watch; by default all, including new ones."`
 }
 
 // Run prints events until ctx ends.
 func (c *watchCommand) Run(ctx context.Context, con *console, f *fleet) error {
-	n, synced := 0, false
+	n, synced := uint(0), false
 	for e, err := range f.Events(ctx, texts(c.Queues)...) {
 		switch {
 		case ctx.Err() != nil:

@@ -116,8 +116,8 @@ func chained[T any](one, other iter.Seq2[T, error]) iter.Seq2[T, error] {
 }
 
 // first ends a listing after n rows; 0 is no limit.
-func first[T any](n int, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
-	if n <= 0 {
+func first[T any](n uint, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
+	if n == 0 {
 		return rows
 	}
 	return func(yield func(T, error) bool) {

@@ -21,7 +21,7 @@ type runningRow struct {
 
 type runningCommand struct {
 	onQueues
-	Older time.Duration `placeholder:"DURATION" help:"Show only tasks that have run for longer, such as 10m."`
+	Older period `placeholder:"DURATION" help:"Show only tasks that have run for longer, such as 10m."`
 }
 
 // Run prints a line for each task that a worker holds.
@@ -30,7 +30,7 @@ func (c *runningCommand) Run(ctx context.Context, con *console, f *fleet, names 
 		return turned(q.Running(ctx), func(t inspect.RunningTask) runningRow { return runningRow{q.Name(), t} })
 	})
 	if c.Older > 0 {
-		before := time.Now().Add(-c.Older)
+		before := time.Now().Add(-time.Duration(c.Older))
 		rows = kept(rows, func(r runningRow) bool { return !r.StartedAt.IsZero() && r.StartedAt.Before(before) })
 	}
 	n, err := printRows(con.out, c.form, "QUEUE FOR WORKER ATTEMPT KEY PAYLOAD", rows, func(r runningRow) []string {
@@ -39,7 +39,7 @@ func (c *runningCommand) Run(ctx context.Context, con *console, f *fleet, names 
 	switch {
 	case err != nil || n > 0:
 	case c.Older > 0:
-		con.say("no task has been running for longer than %s", age(c.Older))
+		con.say("no task has been running for longer than %s", age(time.Duration(c.Older)))
 	default:
 		con.say("no task is running")
 	}
@@ -56,7 +56,7 @@ func keyText(key string) string {
 
 // A some is the flag that limits a list.
 type some struct {
-	Limit int `short:"n" placeholder:"N" help:"Print at most N; by default all."`
+	Limit uint `short:"n" placeholder:"N" help:"Print at most N; by default all."`
 }
 
 // listed is the state of a task on the queue's list.
