@@ -183,6 +183,16 @@ func TestRunTellsWhatItServes(t *testing.T) {
 	}
 }
 
+// Run returns no error if its context ends before the worker has started.
+func TestRunEndsBeforeItStarts(t *testing.T) {
+	is := parallel(t)
+	p, q := openQueue(t, worqr.Options{Prefix: redistest.Prefix(t)})
+	q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	is.NoErr(p.Run(ctx))
+}
+
 // While Run can't start, it logs the failure after its first attempt, however long that takes,
 // and then every minute.
 func TestRunRepeatsThatItCannotStart(t *testing.T) {

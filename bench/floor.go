@@ -129,40 +129,6 @@ func endScripted(c redis.Conn, processes []any) error {
 	return err
 }
 
-// startVariadic asks for tasks and records all of their processes, even those that got no task.
-// endVariadic removes all of them.
-func startVariadic(c redis.Conn, processes []any) (started [][]byte, err error) {
-	for _, p := range processes {
-		if err := c.Send("RPOPLPUSH", floorWaiting, p); err != nil {
-			return nil, err
-		}
-	}
-	if err := c.Send("SADD", redis.Args{floorWorking}.Add(processes...)...); err != nil {
-		return nil, err
-	}
-	replies, err := flush(c)
-	if err != nil {
-		return nil, err
-	}
-	for _, r := range replies[:len(processes)] {
-		if task, ok := r.([]byte); ok {
-			started = append(started, task)
-		}
-	}
-	return started, nil
-}
-
-func endVariadic(c redis.Conn, processes []any) error {
-	if err := c.Send("SREM", redis.Args{floorWorking}.Add(processes...)...); err != nil {
-		return err
-	}
-	if err := c.Send("DEL", processes...); err != nil {
-		return err
-	}
-	_, err := flush(c)
-	return err
-}
-
 // flush sends pending commands and reads the replies.
 func flush(c redis.Conn) ([]any, error) {
 	replies, err := redis.Values(c.Do(""))

@@ -14,8 +14,7 @@ var sections = map[string]func(*report, scenario){
 		r.bySystem(p, "handlers", perSecond, serverTime, clientTime, commandsEach, requestsEach)
 		r.say("Tasks are preloaded, and handlers do nothing. The time runs from the start of the worker until")
 		r.say("Redis has stored every outcome. The floor uses bare redigo with the same layout, on two")
-		r.say("connections, 100 tasks at a time, without handlers, wake-ups or recovery: in scripts, or")
-		r.say("pipelined with variadic commands.\n")
+		r.say("connections, 100 tasks at a time in scripts, without handlers, wake-ups or recovery.\n")
 	},
 	setting: func(r *report, p scenario) {
 		r.say("## Persistence and prefetch\n")

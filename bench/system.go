@@ -35,7 +35,6 @@ var systems = map[string]opens{
 	bare:      openFloor(startScripted, endScripted),
 	pipelined: openPipelined,
 	scripted:  openFloor(startScripted, endScripted),
-	variadic:  openFloor(startVariadic, endVariadic),
 }
 
 const (
@@ -46,7 +45,6 @@ const (
 	bare      = "floor"
 	pipelined = "floor, pipelined"
 	scripted  = "floor, scripted"
-	variadic  = "floor, variadic"
 )
 
 // patience limits every wait for something that must happen.

@@ -128,23 +128,6 @@ func first[T any](rows func(func(T, error) bool)) (row T, err error) {
 	return row, worqr.ErrNoTask
 }
 
-// With a time, the task has the same kind of key; a cancel of its payload doesn't affect it.
-func TestAddLater(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	_, q := openQueue(t, worqr.Options{})
-	at := time.Now().Add(time.Hour).Truncate(time.Millisecond)
-	key := sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("a"), At: at, Headers: map[string]string{"a": "b"}}))(t)[0]
-	is.Equal(sure(q.Cancel(ctx, []byte("a")))(t).Removed, 0)
-	s := scheduled(t, q)
-	is.Equal(len(s), 1)
-	is.Equal(s[0].Key, key)
-	is.Equal(s[0].Headers["a"], "b")
-	is.True(s[0].DueAt.Equal(at))
-	is.True(near(s[0].EnqueuedAt, time.Now()))
-	is.True(sure(q.RemoveKey(ctx, key))(t))
-}
-
 // Add adds a thousand tasks in one call, all or none.
 func TestAddSeveral(t *testing.T) {
 	is := parallel(t)

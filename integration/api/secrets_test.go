@@ -7,7 +7,6 @@ import (
 	"crypto/tls"
 	"encoding/base64"
 	"encoding/hex"
-	"encoding/json"
 	"errors"
 	"expvar"
 	"fmt"
@@ -348,10 +347,3 @@ func sum(payload string) []byte {
 	s := sha1.Sum([]byte(payload))
 	return s[:]
 }
-
-// An unmarshalable is a value whose encoding error contains it.
-type unmarshalable string
-
-func (u unmarshalable) MarshalJSON() ([]byte, error) { return nil, errors.New(string(u)) }
-
-var _ json.Marshaler = unmarshalable("")

@@ -68,45 +68,6 @@ func TestLater(t *testing.T) {
 	}
 }
 
-// A snoozed task starts again at its time. An Add under its key in the meantime has the same effect
-// as for a retry.
-func TestLaterWaits(t *testing.T) {
-	t.Parallel()
-	for name, c := range map[string]struct {
-		put     *worqr.TaskSpec
-		payload string
-		due     time.Duration
-	}{
-		"nothing new":  {nil, "a", time.Hour},
-		"a newer task": {&worqr.TaskSpec{At: time.Now().Add(48 * time.Hour)}, "b", 48 * time.Hour},
-		"a newer task without a time": {&worqr.TaskSpec{At: time.Now().Add(48 * time.Hour), Reschedule: worqr.RescheduleNever, KeepPayload: true, KeepCounts: true},
-			"a", time.Hour},
-	} {
-		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
-			p, q := openQueue(t, worqr.Options{})
-			q.Handle(func(ctx context.Context, _ *worqr.Task) error {
-				if c.put != nil {
-					if _, err := q.Add(ctx, named("key", "b", *c.put)); err != nil {
-						t.Error(err)
-					}
-				}
-				return worqr.Snooze(time.Hour)
-			}, nil)
-			add(t, q, worqr.TaskSpec{Key: "key", Payload: []byte("a")})
-			run(t, p)
-			eventually(t, "it is snoozed", func() bool { return p.Stats().Snoozed == 1 })
-			all := scheduled(t, q)
-			is.Equal(len(all), 1)
-			is.Equal(string(all[0].Payload), c.payload)
-			is.Equal(all[0].Retries, 0)
-			if in := time.Until(all[0].DueAt); in < c.due-10*time.Minute || in > c.due+10*time.Minute {
-				t.Errorf("it starts in %v", in)
-			}
-		})
-	}
-}
-
 // A canceled task that snoozes is dropped, one that timed out may snooze, and a shutdown returns it
 // at once. Task.Snooze snoozes a task without a handler.
 func TestLaterEndings(t *testing.T) {

@@ -112,32 +112,3 @@ func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 		is.Equal(p.Stats().TimesEvicted, int64(0))
 	}
 }
-
-// While Redis doesn't answer, an exclusive handler is stopped with ErrLeaseExpired, not ErrEvicted,
-// since the worker wasn't evicted. Its task starts again.
-func TestExclusiveDuringStall(t *testing.T) {
-	is := parallel(t)
-	server := redistest.Start(t)
-	p := openAt(t, server.URL(), worqr.Options{Prefix: "p", Lease: time.Second})
-	starts, causes := make(chan string, 10), make(chan error, 10)
-	p.Queue("q").Handle(func(ctx context.Context, t *worqr.Task) error {
-		starts <- t.AttemptID
-		if len(causes) > 0 {
-			return nil
-		}
-		<-ctx.Done()
-		causes <- context.Cause(ctx)
-		return ctx.Err()
-	}, &worqr.HandleOptions{Exclusive: true})
-	run(t, p)
-	enqueue(t, p.Queue("q"), "a")
-	receive(t, starts, 1)
-	server.Pause(t)
-	eventually(t, "its context has ended", func() bool { return len(causes) == 1 })
-	server.Resume(t)
-	receive(t, starts, 1)
-	err := <-causes
-	is.True(is_(err, worqr.ErrLeaseExpired))
-	is.True(!is_(err, worqr.ErrEvicted))
-	is.Equal(p.Stats().TimesEvicted, int64(0))
-}

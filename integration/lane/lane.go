@@ -267,11 +267,6 @@ func (l *Lane) Number(field string) int64 { return Number(l.State[field]) }
 // Paused reports whether the queue is paused.
 func (l *Lane) Paused() bool { _, is := l.State["paused"]; return is }
 
-// Order returns the names of a sorted set, in order.
-func Order(z ZSet) []string {
-	return slices.SortedFunc(maps.Keys(z), func(a, b string) int { return cmp.Or(cmp.Compare(z[a], z[b]), cmp.Compare(a, b)) })
-}
-
 // Since returns the attempts that began and ended since was, by their tokens.
 func (l *Lane) Since(was *Lane) (began, ended []string) {
 	for id := range l.Process {

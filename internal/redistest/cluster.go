@@ -6,7 +6,6 @@ import (
 	"iter"
 	"math/rand/v2"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -348,29 +347,6 @@ func (c *Cluster) EndMove(t testing.TB, slot int, from, to *Server) {
 	Do(t, c.conn(t, to), "CLUSTER", "SETSLOT", slot, "NODE", id)
 	Do(t, c.conn(t, from), "CLUSTER", "SETSLOT", slot, "NODE", id)
 	c.Known(t, slot, to)
-}
-
-// Heard waits until each node has received a message from each other node since the call, which
-// takes up to half of the node timeout. Two nodes have two connections, so a node's message about
-// its slots from before it got another one may arrive after a later message. The receivers then
-// think that it has given up that slot, and the next node that claims it gets it, perhaps its
-// previous owner with an old message. A slot that moves back immediately can end up without an
-// owner.
-func (c *Cluster) Heard(t testing.TB) {
-	t.Helper()
-	since := time.Now().UnixMilli()
-	for _, n := range c.Nodes {
-		eventually(t, func() error {
-			all, err := redis.String(n.Call("CLUSTER", "NODES"))
-			for line := range strings.Lines(all) {
-				words := strings.Fields(line) // the sixth is when it was last heard, in milliseconds
-				if at, _ := strconv.ParseInt(words[5], 10, 64); at <= since && !strings.Contains(words[2], "myself") {
-					err = fmt.Errorf("%s hasn't heard from %s", n.Addr(), words[1])
-				}
-			}
-			return err
-		})
-	}
 }
 
 // Move moves a slot that is in use to another master. Keys written to the slot in the meantime may
