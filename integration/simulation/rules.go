@@ -192,7 +192,7 @@ func (st *step) wrongly(format string, args ...any) {
 	st.violation("%s: "+format, slices.Insert(args, 0, any(st.r.verb))...)
 }
 
-// membership: an evicted worker changes nothing and never comes back, and no
+// membership: an evicted worker changes nothing and never comes back, unless it had begun to leave, and no
 // worker with a current lease is evicted.
 func (st *step) membership() {
 	r, was, is, name := st.r, st.was, st.is, laneName(st.is.Queue, st.is.Failed)
@@ -203,6 +203,7 @@ func (st *step) membership() {
 	}
 	if r.verb == "leave" && !member && st.own() && st.kind["state"] {
 		st.left[name+" "+worker] = true // of a join that the server has lost, or that hasn't arrived yet
+		st.dead[name+" "+worker] = false // it was evicted before its leave arrived, and may join again after that
 	}
 	if !st.kind["workers"] {
 		return
