@@ -76,7 +76,7 @@ func (w *world) result(key string, finished bool) {
 // recurs makes a payload recur under itself as a key: now, and in an hour.
 func (w *world) recurs(payload string) {
 	w.t.Helper()
-	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(w.t)
+	dial := redistest.Sure(store.Open(redistest.URL(), store.Access{}))(w.t).Dial()
 	line := redisconn.NewLine(dial, 0)
 	defer line.Close()
 	record, print := store.Record{Payload: []byte(payload)}, "1:0000000000000000000000000000000000000000"

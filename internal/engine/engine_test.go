@@ -41,7 +41,7 @@ type world struct {
 
 // newWorld returns the queue q of an engine that uses url. Redis, or what's in front of it, is there.
 func newWorld(t testing.TB, url string) *world {
-	return worldOf(t, redistest.Sure(redisconn.FromURL(url))(t), LeaseOf(time.Hour), redistest.Prefix(t))
+	return worldOf(t, redistest.Sure(store.Open(url, store.Access{}))(t).Dial(), LeaseOf(time.Hour), redistest.Prefix(t))
 }
 
 func worldOf(t testing.TB, dial redisconn.Dial, l Lease, prefix string) *world {

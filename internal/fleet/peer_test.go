@@ -120,6 +120,20 @@ func hear(f *Fleet, what string) <-chan string {
 	return said
 }
 
+// heard reports whether a line contains a text, and takes the lines up to that one.
+func heard(said <-chan string, what string) bool {
+	for {
+		select {
+		case line := <-said:
+			if strings.Contains(line, what) {
+				return true
+			}
+		default:
+			return false
+		}
+	}
+}
+
 // until waits until a condition holds.
 func until(t *testing.T, what string, holds func() bool) {
 	t.Helper()

@@ -53,7 +53,7 @@ func newBench(t *testing.T) *rig {
 func newRigAt(t *testing.T, url string, conn redis.Conn, prefix string, beat time.Duration) *rig {
 	r := &rig{t: t, conn: conn, space: keys.NewSpace(prefix)}
 	r.ctx, r.end = context.WithCancel(t.Context())
-	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(url))(t), 10*time.Second)
+	line := redisconn.NewLine(redistest.Sure(store.Open(url, store.Access{}))(t).Dial(), 10*time.Second)
 	t.Cleanup(line.Close)
 	r.config = Config{
 		Calls: counted{line, r}, Log: logs.New(slog.New(slog.NewTextHandler(r, nil))), Beat: beat,

@@ -16,7 +16,7 @@ import (
 const (
 	maxBulk  = 512 << 20 // bytes; Redis's own default
 	maxArray = 1 << 17   // elements
-	maxDepth = 8         // nested arrays
+	maxDepth = 8         // arrays that begin one after the other, each the first element of the one before
 	maxLine  = 64 << 10  // bytes of a line that isn't a bulk string
 )
 
@@ -30,22 +30,27 @@ const slowestReply = 64 << 10
 // a whole reply or request; a boundedConn extends them as long as bytes keep flowing.
 type boundedConn struct {
 	net.Conn
-	alive    *life // of the line; nil if the connection belongs to none
-	bounds   bounds
-	timeout  time.Duration // that the driver has set for the reply
-	due      time.Time     // the deadline; zero if there is none
-	patience time.Duration // that the driver has set for a write
+	alive   *life       // of the line; nil if the connection belongs to none
+	secure  bool        // with TLS
+	heard   atomic.Bool // something was received
+	bounds  bounds
+	timeout time.Duration // that the driver has set for the reply
+	due     time.Time     // the deadline; zero if there is none
+	writes  time.Duration // for a write
 }
 
-// bounded returns dial with limits on replies.
-func bounded(dial connect) connect {
+// bounded returns dial with limits on replies. secure means that it makes connections with TLS.
+func bounded(dial connect, secure bool) connect {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		c, err := dial(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
-		alive, _ := ctx.Value(lifeKey{}).(*life)
-		return &boundedConn{Conn: c, alive: alive}, nil
+		b := &boundedConn{Conn: c, secure: secure, writes: DefaultTimeout} // not the dial's remaining time, since the connection outlives the dial
+		if alive, ok := ctx.Value(lifeKey{}).(*life); ok {
+			b.alive, b.writes = alive, alive.timeout
+		}
+		return b, nil
 	}
 }
 
@@ -53,13 +58,21 @@ type connect = func(ctx context.Context, network, address string) (net.Conn, err
 
 func (c *boundedConn) Read(p []byte) (int, error) {
 	n, err := c.Conn.Read(p)
+	if !c.heard.Load() {
+		if err = suspects(p[:n], err, c.secure); err != nil {
+			return 0, err
+		}
+	}
+	if n > 0 && !c.heard.Load() {
+		c.heard.Store(true)
+	}
 	if bad := c.bounds.check(p[:n]); bad != nil {
 		return 0, fmt.Errorf("%v: %w", c.RemoteAddr(), bad)
 	}
 	if n > 0 && c.alive != nil {
 		c.alive.sign()
 	}
-	if n > 0 && err == nil && c.bounds.within() {
+	if n > 0 && err == nil {
 		err = c.extend(n)
 	}
 	return n, err
@@ -68,32 +81,22 @@ func (c *boundedConn) Read(p []byte) (int, error) {
 // maxWrite is how many bytes are written with one deadline.
 const maxWrite = 64 << 10
 
-// Write gives each piece of a large request the time that the driver set for the whole request.
+// Write gives each piece of a large request the time for a whole one.
 func (c *boundedConn) Write(p []byte) (n int, err error) {
-	for len(p) > maxWrite && err == nil && c.patience > 0 {
+	for len(p) > 0 && err == nil {
+		if err = c.Conn.SetWriteDeadline(time.Now().Add(c.writes)); err != nil {
+			break
+		}
 		var m int
-		m, err = c.Conn.Write(p[:maxWrite])
-		if n, p = n+m, p[m:]; err == nil {
-			if c.alive != nil {
-				c.alive.sign()
-			}
-			err = c.Conn.SetWriteDeadline(time.Now().Add(c.patience))
+		m, err = c.Conn.Write(p[:min(len(p), maxWrite)])
+		if n, p = n+m, p[m:]; len(p) > 0 && m > 0 && c.alive != nil {
+			c.alive.sign()
 		}
 	}
-	if err != nil {
-		return n, err
+	if !c.heard.Load() {
+		err = suspects(nil, err, c.secure)
 	}
-	m, err := c.Conn.Write(p)
-	return n + m, err
-}
-
-// SetWriteDeadline is called by the driver before it writes a request.
-func (c *boundedConn) SetWriteDeadline(t time.Time) error {
-	c.patience = 0
-	if !t.IsZero() {
-		c.patience = time.Until(t)
-	}
-	return c.Conn.SetWriteDeadline(t)
+	return n, err
 }
 
 // SetReadDeadline is called by the driver before it reads a reply.
@@ -119,12 +122,12 @@ func (c *boundedConn) extend(n int) error {
 // bounds parses replies as they arrive, in pieces of any size. It reads only the first line of a
 // bulk string.
 type bounds struct {
-	kind   byte  // of the current line; 0 between lines
-	line   int   // bytes of the current line
-	size   int   // size or number of elements that it announces
-	absent bool  // the line announces a null
-	skip   int   // remaining bytes of a bulk string and its end
-	left   []int // remaining elements of each open array
+	kind   byte // of the current line; 0 between lines
+	line   int  // bytes of the current line
+	size   int  // size or number of elements that it announces
+	absent bool // the line announces a null
+	skip   int  // remaining bytes of a bulk string and its end
+	nested int  // arrays that have begun without an element
 }
 
 // check parses a piece.
@@ -134,9 +137,6 @@ func (b *bounds) check(p []byte) error {
 		case b.skip > 0:
 			n := min(b.skip, len(p))
 			b.skip, p = b.skip-n, p[n:]
-			if b.skip == 0 {
-				b.element()
-			}
 		case b.kind == 0:
 			if bytes.IndexByte([]byte("+-:$*"), p[0]) < 0 {
 				return fmt.Errorf("%w: a reply has an unknown type", errUnsound)
@@ -164,9 +164,6 @@ func (b *bounds) check(p []byte) error {
 	return nil
 }
 
-// within reports whether a reply has begun and isn't complete.
-func (b *bounds) within() bool { return b.kind != 0 || b.skip > 0 || len(b.left) > 0 }
-
 // read handles part of a line.
 func (b *bounds) read(part []byte) error {
 	if b.line += len(part); b.line > maxLine {
@@ -190,31 +187,21 @@ func (b *bounds) read(part []byte) error {
 
 // over handles the end of a line.
 func (b *bounds) over() error {
-	kind := b.kind
-	b.kind = 0
+	begins := b.kind == '*' && !b.absent && b.size > 0
+	b.nested++
 	switch {
-	case b.absent, kind != '$' && kind != '*', kind == '*' && b.size == 0:
-		b.element()
-	case kind == '$':
-		b.skip = b.size + len("\r\n")
-	case b.size > maxArray:
+	case begins && b.size > maxArray:
 		return fmt.Errorf("%w: a reply announces more than %d elements", errUnsound, maxArray)
-	case len(b.left) == maxDepth:
+	case begins && b.nested > maxDepth:
 		return fmt.Errorf("%w: a reply is nested more than %d deep", errUnsound, maxDepth)
-	default:
-		b.left = append(b.left, b.size)
+	case !begins:
+		b.nested = 0
 	}
+	if b.kind == '$' && !b.absent {
+		b.skip = b.size + len("\r\n")
+	}
+	b.kind = 0
 	return nil
-}
-
-// element records that an element is complete, and with it each array whose last element it is.
-func (b *bounds) element() {
-	for n := len(b.left); n > 0; n-- {
-		if b.left[n-1]--; b.left[n-1] > 0 {
-			return
-		}
-		b.left = b.left[:n-1]
-	}
 }
 
 // A life records when Redis last gave a sign of life.

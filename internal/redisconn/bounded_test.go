@@ -49,7 +49,7 @@ func TestBounds(t *testing.T) {
 				}
 				is.Equal(err == nil, c.good)
 				if c.good {
-					is.Equal(len(b.left)+b.skip+int(b.kind), 0) // it is between two replies
+					is.Equal(b.nested+b.skip+int(b.kind), 0) // it is between two replies
 				} else {
 					is.True(errors.Is(err, errUnsound))
 				}

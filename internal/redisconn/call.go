@@ -5,6 +5,7 @@ import (
 	"crypto/sha1"
 	"encoding/hex"
 	"errors"
+	"slices"
 	"strings"
 	"sync"
 
@@ -55,7 +56,8 @@ type Call struct {
 	args   []any
 	tail   []any // appended to args
 	script *Script
-	head   *Head // the name and first arguments, if the call may be combined with others; otherwise nil
+	head   *Head  // the name and first arguments, if the call may be combined with others; otherwise nil
+	at     string // a key that determines the node, if the call has none
 }
 
 const evalsha = "EVALSHA"
@@ -67,6 +69,28 @@ func Command(name string, args ...any) Call { return Call{name: name, args: args
 func (c Call) With(tail []any) Call {
 	c.tail = tail
 	return c
+}
+
+// words returns the command. whole makes it contain the script's source instead of the digest.
+func (c *Call) words(whole bool) (name string, args []any) {
+	switch {
+	case whole:
+		args = slices.Concat(c.args, c.tail)
+		args[0] = c.script.source()
+		return "EVAL", args
+	case len(c.tail) > 0:
+		return c.name, slices.Concat(c.args, c.tail)
+	}
+	return c.name, c.args
+}
+
+// told returns the arguments that may be secret: all but the script.
+func (c *Call) told() []any {
+	_, args := c.words(false)
+	if c.script != nil {
+		args = args[1:]
+	}
+	return args
 }
 
 // size returns the total size of the arguments that may be long, in bytes.
@@ -111,14 +135,14 @@ type Reply struct {
 	Err   error
 }
 
-// Repeatable reports whether a server hasn't carried out a call on a Stream that it will carry out soon, if it's repeated.
+// Repeatable reports whether a server hasn't carried out a call of Send that it will carry out soon, if it's repeated.
 func Repeatable(err error) bool {
 	_, redirected := Redirected(err)
 	return redirected || Postponed(err) != "" || Unloaded(err) || errors.Is(err, errStale)
 }
 
-// Unloaded reports whether Redis doesn't know the script of a call. Only a Stream returns that, after the server's
-// scripts were flushed: the call has to be repeated.
+// Unloaded reports whether Redis doesn't know the script of a call, after the server's scripts were flushed: the call
+// has to be repeated. Only Send's calls fail with that.
 func Unloaded(err error) bool {
 	if err == nil {
 		return false

@@ -37,25 +37,8 @@ func FromPool(pool Pool) Dial {
 		if conn == nil && err == nil {
 			err = errors.New("the Pool returned no connection")
 		}
-		return conn, withText(Discreet(err))
+		return conn, Discreet(err)
 	}, what, &behind{})
-}
-
-// A textError is an error of a Pool that keeps its text. The text is read only once: the error's
-// methods are user code, and might block later on the code that needs the text.
-type textError struct {
-	error
-	text string
-}
-
-func (e *textError) Error() string { return e.text }
-func (e *textError) Unwrap() error { return e.error }
-
-func withText(err error) error {
-	if _, reply := err.(redis.Error); reply || err == nil {
-		return err
-	}
-	return &textError{err, err.Error()}
 }
 
 // fromPool returns what FromPool calls, and its name.

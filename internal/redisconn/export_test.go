@@ -1,39 +1,45 @@
 package redisconn
 
-// Waiting returns how many callers wait for the next exchange.
+// FromURL returns a Dial for the URL of one server.
+func FromURL(raw string) (Dial, error) {
+	u, err := ParseURL(raw)
+	if err != nil {
+		return nil, err
+	}
+	return Server{Network: u.Network, Address: u.Addresses[0], DB: u.DB, Login: u.Login, Secure: u.Secure}.Dial, nil
+}
+
+// Waiting returns how many callers wait for their turn.
 func (l *Line) Waiting() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.next == nil {
-		return 0
-	}
-	return len(l.next.bundles)
+	return len(l.queue)
 }
 
-// Exchanges reports whether an exchange is in progress: what is called now waits for the next.
+// Running reports whether the line has a goroutine, or a caller makes an exchange.
+func (l *Line) Running() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.running
+}
+
+// Exchanges reports whether calls are in flight: those of Do that come now wait.
 func (l *Line) Exchanges() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.now != nil
+	return len(l.flight) > 0
 }
 
-// Alarmed reports whether the timer of the alarm runs.
-func (l *Line) Alarmed() bool {
+// Ticks reports whether the line's timer runs.
+func (l *Line) Ticks() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.alarm.on
-}
-
-// Running reports whether the stream has a goroutine.
-func (s *Stream) Running() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.running
+	return l.clock != nil
 }
 
 // Closed reports whether Close was called.
-func (s *Stream) Closed() bool {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.closed
+func (l *Line) Closed() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.closed
 }

@@ -28,19 +28,10 @@ func shielded(dial Dial, what string, behind *behind) Dial {
 			conn redis.Conn
 			err  error
 		}
-		done, gone := make(chan result), make(chan struct{})
+		done := make(chan result, 1)
 		go func() {
 			r := result{err: errors.New(what + " called runtime.Goexit")}
-			defer func() {
-				select {
-				case done <- r:
-				case <-gone:
-					behind.add(-1)
-					if r.err == nil {
-						_ = r.conn.Close() // the caller has left
-					}
-				}
-			}()
+			defer func() { done <- r }()
 			defer func() {
 				if v := recover(); v != nil {
 					r.err = fmt.Errorf("%s panicked: %v", what, v) // may end its goroutine, too
@@ -48,25 +39,30 @@ func shielded(dial Dial, what string, behind *behind) Dial {
 			}()
 			r.conn, r.err = dial(ctx)
 		}()
-		ended := ctx.Done()
-		var late <-chan time.Time
-		for {
-			select {
-			case r := <-done:
-				behind.returned()
-				return r.conn, r.err
-			case <-ended:
-				grace := time.Duration(0)
-				if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-					grace = lastWord / 2 // for the dial's error, which is more specific
-				}
-				ended, late = nil, time.After(grace)
-			case <-late:
-				behind.add(1)
-				close(gone)
-				return nil, tardy(ctx, began, what)
-			}
+		select {
+		case r := <-done:
+			behind.returned()
+			return r.conn, r.err
+		case <-ctx.Done():
 		}
+		grace := time.Duration(0)
+		if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+			grace = lastWord / 4 // for the dial's error, which is more specific
+		}
+		select {
+		case r := <-done:
+			behind.returned()
+			return r.conn, r.err
+		case <-time.After(grace):
+		}
+		behind.add(1)
+		go func() {
+			if r := <-done; r.err == nil {
+				_ = r.conn.Close() // the caller has left
+			}
+			behind.add(-1)
+		}()
+		return nil, tardy(ctx, began, what)
 	}
 }
 

@@ -216,3 +216,18 @@ func TestReplyWantedByOther(t *testing.T) {
 	is.NoErr(last()[0])
 	is.True(time.Since(sent) > 2*timeout) // otherwise this shows nothing
 }
+
+// A server that doesn't know a script, although the call has none, refuses the call.
+func TestNoScript(t *testing.T) {
+	is := redistest.Parallel(t)
+	l := lineOf(t, replying(t, func(request string) string {
+		if request == "PING" {
+			return "+PONG\r\n"
+		}
+		return "-NOSCRIPT No matching script.\r\n"
+	}), silence)
+	script := redisconn.NewScript(func() string { return "return 1" })
+	for _, r := range l.Do(t.Context(), redisconn.Command("GET", "k"), script.Call(nil)) {
+		is.True(redisconn.Unloaded(r.Err))
+	}
+}

@@ -4,23 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/gomodule/redigo/redis"
 )
 
-// Routed marks the line as one to a node of a cluster, and returns it. If the node redirects a
-// call, the line keeps its connection and returns that reply unchanged.
-func (l *Line) Routed() *Line {
-	l.routed = true
-	return l
-}
-
 // At returns the call for the node that has the key. It's for calls without a key of their own.
 func (c Call) At(key string) Call {
-	c.head = &Head{name: c.name + " " + key, call: c, at: key}
+	c.at = key
 	return c
 }
 
@@ -29,8 +21,8 @@ func (c Call) At(key string) Call {
 func (c *Call) Key() (key string, ok bool) {
 	first := 0
 	switch {
-	case c.head != nil && c.head.at != "":
-		return c.head.at, true
+	case c.at != "":
+		return c.at, true
 	case c.script != nil:
 		if n, _ := c.args[1].(int); n == 0 {
 			return "", false
@@ -52,20 +44,10 @@ var keyless = map[string]bool{
 }
 
 // Asking returns the commands for a call after an ASK redirection, to a node that doesn't own the
-// slot yet: send them in one exchange; the last reply is the call's. It returns false for a call
-// with several keys, which can't be sent like this.
+// slot yet: send them in one exchange; the last reply is the call's. It returns false for a script: its keys may be
+// on both nodes.
 func (c *Call) Asking() (calls []Call, ok bool) {
-	call := *c
-	if c.script != nil {
-		if n, _ := c.args[1].(int); n != 1 {
-			return nil, false
-		}
-		// With the source: the node is asked only once, and might not know the digest.
-		call.name, call.script, call.args = "EVAL", nil, slices.Clone(c.args)
-		call.args[0] = c.script.source()
-	}
-	call.head = nil
-	return []Call{Command("ASKING"), call}, true
+	return []Call{Command("ASKING"), *c}, c.script == nil
 }
 
 // A Redirection is the node to which another node redirects a call.

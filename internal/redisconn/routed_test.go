@@ -35,7 +35,7 @@ func TestCallKey(t *testing.T) {
 	}
 }
 
-// A hint doesn't change how a call is made. Calls with the same hint may be combined.
+// A hint doesn't change how a call is made.
 func TestCallAt(t *testing.T) {
 	is := redistest.Parallel(t)
 	l := line(t, redistest.URL())
@@ -116,24 +116,4 @@ func TestRoutedLine(t *testing.T) {
 	is.True(errors.Is(err, redisconn.ErrCluster))
 	redistest.Sure(other.One(t.Context(), redisconn.Command("PING")))(t)
 	is.True(other.Made() != made)
-}
-
-// A call with one key can be sent to the node that will own its slot; a script is sent with its
-// source.
-func TestAsking(t *testing.T) {
-	is := redistest.Parallel(t)
-	get := redisconn.Command("GET", "k")
-	calls, ok := get.Asking()
-	is.True(ok && len(calls) == 2)
-	script := redisconn.NewScript(func() string { return "return redis.call('INCRBY', KEYS[1], ARGV[1])" })
-	key := redistest.Prefix(t) + ":{1}"
-	two := script.Call([]string{key, key + "b"}, 1)
-	_, ok = two.Asking()
-	is.True(!ok)
-	one := script.Call([]string{key}, 5)
-	calls, ok = one.Asking()
-	is.True(ok && len(calls) == 2)
-	replies := line(t, redistest.URL()).Do(t.Context(), calls...)
-	is.True(redisconn.Answered(replies[0].Err)) // this isn't a cluster
-	is.Equal(redistest.Sure(redis.Int(replies[1].Value, replies[1].Err))(t), 5)
 }

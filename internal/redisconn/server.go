@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"net"
 	"os"
-	"syscall"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -40,21 +39,6 @@ func (s Server) Guarded() Server {
 // Credentials returns the current login. It's user code.
 type Credentials func(ctx context.Context) (user, password string, err error)
 
-var errSeveral = errors.New("the URL names sentinels or a cluster; use the URL of a single server")
-
-// FromURL returns a Dial for the URL of one server. Its errors never contain the URL, which may
-// hold a password.
-func FromURL(raw string) (Dial, error) {
-	u, err := ParseURL(raw)
-	if err != nil {
-		return nil, err
-	}
-	if u.Kind != Single {
-		return nil, errSeveral
-	}
-	return Server{Network: u.Network, Address: u.Addresses[0], DB: u.DB, Login: u.Login, Secure: u.Secure}.Dial, nil
-}
-
 // Dial makes a connection. It calls the user's code: Credentials, and functions in TLS. Each may take
 // until ctx ends or, if it has no deadline, as long as the steps of the dial.
 func (s Server) Dial(ctx context.Context) (redis.Conn, error) {
@@ -78,17 +62,10 @@ func (s Server) dial(ctx context.Context) (redis.Conn, error) {
 	if err != nil {
 		return nil, fmt.Errorf("connect to %s: %w", s.Address, err)
 	}
-	writes := DefaultTimeout // not the dial's remaining time, since the connection outlives the dial
-	if of, ok := ctx.Value(lifeKey{}).(*life); ok {
-		writes = of.timeout
-	}
 	conn, err := redis.DialContext(ctx, s.Network, s.Address,
-		redis.DialContextFunc(bounded(s.connect())),
-		redis.DialReadTimeout(s.timeout()), redis.DialWriteTimeout(writes),
+		redis.DialContextFunc(bounded(s.connect(), s.Secure)),
+		redis.DialReadTimeout(s.timeout()),
 		redis.DialUsername(who.User), redis.DialPassword(who.Password), redis.DialDatabase(s.DB))
-	if s.Secure {
-		conn, err = greeted(ctx, conn, err)
-	}
 	if err != nil {
 		return nil, &connectError{s.Address, who.user(), Discreet(err, who.Password)}
 	}
@@ -113,45 +90,14 @@ func (s Server) login(ctx context.Context) (who Login, err error) {
 // connect makes a connection to an address.
 func (s Server) connect() connect {
 	dialer := &net.Dialer{Timeout: s.timeout(), KeepAlive: keepAlive}
-	switch {
-	case s.Network == "unix":
+	if !s.Secure {
 		return dialer.DialContext
-	case s.Secure:
-		host, _, err := net.SplitHostPort(s.Address)
-		if err != nil {
-			host = s.Address
-		}
-		return secure(dialer, s.TLS, host)
 	}
-	return plain(reaches(dialer))
-}
-
-// reaches makes TCP connections, with two tries in the dialer's time.
-func reaches(dialer *net.Dialer) connect {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		return twice(ctx, dialer.Timeout, func(ctx context.Context, begin func()) (net.Conn, error) {
-			d := *dialer
-			d.Control = func(string, string, syscall.RawConn) error { begin(); return nil } // the name is resolved
-			return d.DialContext(ctx, network, address)
-		})
+	host, _, err := net.SplitHostPort(s.Address)
+	if err != nil {
+		host = s.Address
 	}
-}
-
-// twice dials, and dials again if half of the time has passed since the first try began to connect.
-// Packets to an unreachable server are lost, and the system repeats them after a second, then after
-// two: too late for a heartbeat once the server is back. A connection that takes longer than half
-// of the time would be useless, since the first exchange on it takes as long again.
-func twice(ctx context.Context, within time.Duration, dial func(ctx context.Context, begin func()) (net.Conn, error)) (net.Conn, error) {
-	ctx, cancel := context.WithTimeout(ctx, within)
-	defer cancel()
-	until, _ := ctx.Deadline()
-	first, over := context.WithCancel(ctx)
-	defer over()
-	conn, err := dial(first, func() { time.AfterFunc(time.Until(until)/2, over) })
-	if err == nil || first.Err() == nil || ctx.Err() != nil {
-		return conn, err
-	}
-	return dial(ctx, func() {})
+	return secure(dialer, s.TLS, host)
 }
 
 // A connectError explains why there is no connection.

@@ -4,8 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -22,27 +22,18 @@ import (
 // which topic is refused, and others aren't affected.
 //
 // No method waits for the connection, since a Pool may call the Subscriber's methods: Add and
-// Remove leave sending and closing to its goroutine.
+// Remove leave sending and closing to its goroutine, which ends with the last listener.
 type Subscriber struct {
 	dial     Dial
 	log      *logs.Log
 	upset    logs.Outage
 	refusals logs.Outage
-	turn     chan struct{} // holds a value while a feed has a connection or makes one
+	some     chan struct{} // holds a value when there are requests to send
 
-	mu     sync.Mutex // protects the fields below, and those of feed
-	closed bool
-	feed   *feed // nil without listeners
-}
-
-// A feed lasts from a Subscriber's first listener to its last.
-type feed struct {
-	sub  *Subscriber
-	ctx  context.Context
-	stop context.CancelFunc
-	done chan struct{} // closed when its goroutine has ended
-	some chan struct{} // holds a value when there are requests to send
-
+	mu        sync.Mutex // protects the fields below
+	closed    bool
+	done      chan struct{} // closed when run ends; nil if it doesn't run
+	end       func()        // ends the session
 	listeners map[*Subscription]bool
 	topics    map[Topic][]*Subscription
 	refused   map[Topic]string // the gist of the refusal
@@ -67,7 +58,6 @@ type request struct {
 	command string // "PING" has no topic
 	topic   Topic
 	again   bool          // it was refused before
-	left    bool          // the server has reported that the sharded topic is no longer subscribed
 	of      *Subscription // the listener that wants the topic; nil: all previous ones do
 }
 
@@ -96,7 +86,10 @@ const (
 
 // NewSubscriber returns a Subscriber that dials when it gets a listener.
 func NewSubscriber(dial Dial, log *logs.Log) *Subscriber {
-	return &Subscriber{dial: dial, log: log, turn: make(chan struct{}, 1)}
+	return &Subscriber{
+		dial: dial, log: log, some: make(chan struct{}, 1), end: func() {},
+		listeners: map[*Subscription]bool{}, topics: map[Topic][]*Subscription{}, refused: map[Topic]string{},
+	}
 }
 
 // Add adds a listener. It doesn't wait for Redis; Synced reports when the topics are subscribed.
@@ -106,21 +99,15 @@ func (s *Subscriber) Add(l *Subscription) error {
 	if s.closed {
 		return ErrClosed
 	}
-	f := s.feed
-	if f == nil {
-		f = &feed{
-			sub: s, done: make(chan struct{}), some: make(chan struct{}, 1),
-			listeners: map[*Subscription]bool{}, topics: map[Topic][]*Subscription{}, refused: map[Topic]string{},
-		}
-		f.ctx, f.stop = context.WithCancel(context.Background())
-		s.feed = f
-		go f.run()
-	}
-	f.listeners[l] = true
+	s.listeners[l] = true
 	for _, t := range l.Topics {
-		f.topics[t] = append(slices.Clip(f.topics[t]), l)
+		s.topics[t] = append(slices.Clip(s.topics[t]), l)
 	}
-	f.sendLocked(l.subscriptions())
+	if s.done == nil {
+		s.done = make(chan struct{})
+		go s.run()
+	}
+	s.sendLocked(l.subscriptions())
 	return nil
 }
 
@@ -137,152 +124,158 @@ func (l *Subscription) subscriptions() []request {
 // connection is closed, unless a Pool hangs.
 func (s *Subscriber) Close() {
 	s.mu.Lock()
-	f := s.feed
-	s.closed, s.feed = true, nil
+	s.closed = true
+	listeners, done := s.listeners, s.done
+	s.listeners = nil
+	clear(s.topics)
+	s.end()
 	s.mu.Unlock()
-	if f == nil {
-		return
-	}
-	f.stop()
-	for l := range f.listeners { // they don't change anymore
+	for l := range listeners {
 		if l.Closed != nil {
 			l.Closed()
 		}
 	}
-	select {
-	case <-f.done:
-	case <-time.After(deadAfter):
+	if done != nil {
+		select {
+		case <-done:
+		case <-time.After(deadAfter):
+		}
 	}
 }
 
 // Remove ends the subscriptions of the listener. It doesn't wait for a running function of the
 // listener.
-func (s *Subscriber) Remove(l *Subscription) {
+func (s *Subscriber) Remove(l *Subscription) { s.remove(l, false) }
+
+// Leave is Remove for a listener whose sharded topics another node has: the server ends their subscriptions on its own.
+func (s *Subscriber) Leave(l *Subscription) { s.remove(l, true) }
+
+func (s *Subscriber) remove(l *Subscription, moved bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	f := s.feed
-	if f == nil || !f.listeners[l] {
+	if !s.listeners[l] {
 		return
 	}
-	delete(f.listeners, l)
-	if len(f.listeners) == 0 {
-		s.feed = nil
-		f.stop()
-		return
-	}
+	delete(s.listeners, l)
 	var over []request
 	for _, t := range l.Topics {
 		// A copy, since dispatch may be going through the old one.
-		rest := slices.DeleteFunc(slices.Clone(f.topics[t]), func(o *Subscription) bool { return o == l })
-		if f.topics[t] = rest; len(rest) == 0 {
-			delete(f.topics, t)
-			delete(f.refused, t)
-			r := request{command: t.command("UNSUBSCRIBE"), topic: t}
-			if over = append(over, r); r.ends() {
-				over = append(over, request{command: "PING"})
+		rest := slices.DeleteFunc(slices.Clone(s.topics[t]), func(o *Subscription) bool { return o == l })
+		if s.topics[t] = rest; len(rest) == 0 {
+			delete(s.topics, t)
+			delete(s.refused, t)
+			if !moved || !t.Sharded {
+				over = append(over, request{command: t.command("UNSUBSCRIBE"), topic: t})
 			}
 		}
 	}
-	f.sendLocked(over)
+	if len(s.listeners) == 0 {
+		s.end()
+		return
+	}
+	s.sendLocked(over)
 }
 
 // sendLocked queues requests for the connection. Without a connection there's nothing to send: the
 // next one subscribes to all topics.
-func (f *feed) sendLocked(rs []request) {
+func (s *Subscriber) sendLocked(rs []request) {
 	if len(rs) == 0 {
 		return
 	}
-	if f.connected {
-		f.wanted = append(f.wanted, rs...)
+	if s.connected {
+		s.wanted = append(s.wanted, rs...)
 	}
 	select {
-	case f.some <- struct{}{}:
+	case s.some <- struct{}{}:
 	default:
 	}
 }
 
-// run keeps a connection until the feed is stopped. There is one connection at a time.
-func (f *feed) run() {
-	defer close(f.done)
-	select {
-	case f.sub.turn <- struct{}{}:
-		defer func() { <-f.sub.turn }()
-	case <-f.ctx.Done():
-		return
-	}
+// run keeps a connection while there are listeners.
+func (s *Subscriber) run() {
 	retry := NewBackoff()
 	for {
-		began := time.Now()
-		err := f.session()
-		if f.ctx.Err() != nil {
+		ctx, more := s.begin()
+		if !more {
 			return
 		}
-		err, known := f.blame(err)
+		began := time.Now()
+		err := s.session(ctx)
+		if ctx.Err() != nil {
+			continue
+		}
+		err, known := s.blame(err)
 		if !known {
-			f.sub.upset.Note(f.sub.log, saysUnsubscribed, err)
+			s.upset.Note(s.log, saysUnsubscribed, err)
 		}
 		pause := retry.Next()
-		if Refused(err) || f.futile >= mostFutile {
+		if Refused(err) || s.futile >= mostFutile {
 			pause = loginAgain
 		} else if time.Since(began) > deadAfter {
 			retry.Reset()
 		}
-		if !f.rest(pause, err) {
-			return
-		}
+		s.rest(ctx, pause, err)
 	}
 }
 
-func (f *feed) all() []*Subscription {
-	f.sub.mu.Lock()
-	defer f.sub.mu.Unlock()
-	return slices.Collect(maps.Keys(f.listeners))
+// begin returns the context of the next session, unless there are no listeners.
+func (s *Subscriber) begin() (ctx context.Context, more bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.end()
+	if len(s.listeners) == 0 {
+		close(s.done)
+		s.done = nil
+		return nil, false
+	}
+	ctx, s.end = context.WithCancel(context.Background())
+	return ctx, true
 }
 
 // session runs one connection until it ends. It always returns an error.
-func (f *feed) session() error {
-	f.open, f.confirmed, f.denied = false, false, false
-	dialing, cancel := context.WithTimeout(f.ctx, deadAfter)
+func (s *Subscriber) session(ctx context.Context) error {
+	s.open, s.confirmed, s.denied = false, false, false
+	dialing, cancel := context.WithTimeout(ctx, deadAfter)
 	defer cancel()
-	c, err := f.sub.dial(dialing)
+	c, err := s.dial(dialing)
 	if err != nil {
 		return &absentError{err}
 	}
-	if f.futile > 0 { // check whether it answers at all
+	if s.futile > 0 { // check whether it answers at all
 		if _, err := redis.DoWithTimeout(c, deadAfter, "PING"); err != nil && (!Answered(err) || passes(err)) {
 			_ = c.Close()
 			return err
 		}
 	}
-	f.open = true
-	f.sub.mu.Lock()
-	f.asked, f.wanted, f.connected = nil, nil, true
-	for l := range f.listeners {
-		f.sendLocked(l.subscriptions())
+	s.open = true
+	s.mu.Lock()
+	s.asked, s.wanted, s.connected = nil, nil, true
+	for l := range s.listeners {
+		s.sendLocked(l.subscriptions())
 	}
-	f.sub.mu.Unlock()
+	s.mu.Unlock()
 	every := pings(c)
 	over, written := make(chan struct{}), make(chan struct{})
 	go func() {
 		defer close(written)
-		f.write(c, every, over)
+		s.write(ctx, c, every, over)
 	}()
 	defer func() {
-		f.sub.mu.Lock()
-		f.connected = false
-		f.sub.mu.Unlock()
+		s.mu.Lock()
+		s.connected = false
+		s.mu.Unlock()
 		close(over)
 		Interrupt(c) // the writer may be using it
 		<-written
 		_ = c.Close() // it isn't needed anymore
 	}()
-	for f.ctx.Err() == nil {
+	for ctx.Err() == nil {
 		reply, err := redis.ReceiveWithTimeout(c, every+pongWithin)
-		if err := f.receive(reply, Discreet(err)); err != nil {
+		if err := s.receive(reply, Discreet(err)); err != nil {
 			return err
 		}
 	}
-	return f.ctx.Err()
+	return ctx.Err()
 }
 
 // pings returns the time between two pings of a connection. A steady one never fails silently, so it needs none. Those
@@ -296,7 +289,7 @@ func pings(c redis.Conn) time.Duration {
 
 // write sends requests, pings to detect a dead connection, and retries refused topics now and then.
 // If sending fails, the receiver notices.
-func (f *feed) write(conn redis.Conn, every time.Duration, over <-chan struct{}) {
+func (s *Subscriber) write(ctx context.Context, conn redis.Conn, every time.Duration, over <-chan struct{}) {
 	ping := time.NewTicker(every)
 	defer ping.Stop()
 	retried := time.Now()
@@ -305,39 +298,39 @@ func (f *feed) write(conn redis.Conn, every time.Duration, over <-chan struct{})
 		select {
 		case <-over:
 			return
-		case <-f.ctx.Done():
-			f.send(conn, []request{{command: "PING"}}) // wakes the receiver
+		case <-ctx.Done():
+			s.send(conn, []request{{command: "PING"}}) // wakes the receiver
 			Interrupt(conn)
 			return
-		case <-f.some:
+		case <-s.some:
 		case <-ping.C:
 			requests = []request{{command: "PING"}}
 			if time.Since(retried) >= askAgain {
 				retried = time.Now()
-				requests = append(requests, f.refusals()...)
+				requests = append(requests, s.retries()...)
 			}
 		}
-		f.send(conn, requests)
+		s.send(conn, requests)
 	}
 }
 
-// refusals returns requests for the refused topics.
-func (f *feed) refusals() (again []request) {
-	f.sub.mu.Lock()
-	defer f.sub.mu.Unlock()
-	for t := range f.refused {
+// retries returns requests for the refused topics.
+func (s *Subscriber) retries() (again []request) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for t := range s.refused {
 		again = append(again, request{command: t.command("SUBSCRIBE"), topic: t, again: true})
 	}
 	return again
 }
 
 // send sends the wanted requests, and then rs.
-func (f *feed) send(conn redis.Conn, rs []request) {
-	f.sub.mu.Lock()
-	rs = append(f.wanted, rs...)
-	f.wanted = nil
-	f.asked = append(f.asked, rs...)
-	f.sub.mu.Unlock()
+func (s *Subscriber) send(conn redis.Conn, rs []request) {
+	s.mu.Lock()
+	rs = append(s.wanted, rs...)
+	s.wanted = nil
+	s.asked = append(s.asked, rs...)
+	s.mu.Unlock()
 	if len(rs) == 0 {
 		return
 	}
@@ -356,23 +349,20 @@ func (f *feed) send(conn redis.Conn, rs []request) {
 var errBabble = errors.New("the reply to a subscription isn't Redis protocol")
 
 // receive handles a reply or message. It returns an error if the connection is useless.
-func (f *feed) receive(reply any, err error) error {
+func (s *Subscriber) receive(reply any, err error) error {
 	if refusal, ok := errors.AsType[redis.Error](err); ok {
-		if f.ended(nil, refusal) {
-			return nil
-		}
-		r, asked := f.answered()
+		r, asked := s.answered()
 		switch {
 		case !asked:
 			return refusal
-		case f.elsewhere(r, refusal):
+		case s.elsewhere(r, refusal):
 			return nil
 		case r.command == "PING", r.command == r.topic.command("UNSUBSCRIBE"):
 			return nil // the connection is alive
 		case passes(refusal):
 			return refusal
 		}
-		f.deny(r, refusal)
+		s.deny(r, refusal)
 		return nil
 	}
 	if err != nil {
@@ -380,8 +370,7 @@ func (f *feed) receive(reply any, err error) error {
 	}
 	parts, ok := reply.([]any)
 	if !ok { // the reply to a PING, without a subscription
-		f.ended(nil, nil)
-		if r, asked := f.answered(); !asked || r.command != "PING" {
+		if r, asked := s.answered(); !asked || r.command != "PING" {
 			return errBabble
 		}
 		return nil
@@ -392,37 +381,43 @@ func (f *feed) receive(reply any, err error) error {
 	}
 	switch {
 	case len(words) == 3 && string(words[0]) == "message":
-		f.dispatch(Topic{Name: string(words[1])}, string(words[1]), words[2])
+		s.dispatch(Topic{Name: string(words[1])}, string(words[1]), words[2])
 		return nil
 	case len(words) == 3 && string(words[0]) == "smessage":
-		f.dispatch(Topic{Name: string(words[1]), Sharded: true}, string(words[1]), words[2])
+		s.dispatch(Topic{Name: string(words[1]), Sharded: true}, string(words[1]), words[2])
 		return nil
-	case f.ended(words, nil):
-		return nil
-	case leaves(words): // no listener has requested that
-		return f.moved(Topic{Name: string(words[1]), Sharded: true}, "")
+	case leaves(words):
+		return s.ended(Topic{Name: string(words[1]), Sharded: true})
 	case len(words) == 4 && string(words[0]) == "pmessage":
-		f.dispatch(Topic{Name: string(words[1]), Pattern: true}, string(words[2]), words[3])
+		s.dispatch(Topic{Name: string(words[1]), Pattern: true}, string(words[2]), words[3])
 		return nil
 	}
-	r, asked := f.answered()
+	r, asked := s.answered()
 	switch {
-	case !asked || len(words) == 0:
+	case !asked || !r.isAnswer(words):
 		return errBabble
 	case r.command == r.topic.command("SUBSCRIBE"):
-		f.confirm(r)
+		s.confirm(r)
 	}
 	return nil
 }
 
+// isAnswer reports whether a message answers the request.
+func (r *request) isAnswer(words [][]byte) bool {
+	if r.command == "PING" {
+		return len(words) == 2 && string(words[0]) == "pong"
+	}
+	return len(words) == 3 && strings.EqualFold(string(words[0]), r.command) && string(words[1]) == r.topic.Name
+}
+
 // answered removes and returns the request that an answer belongs to.
-func (f *feed) answered() (r request, ok bool) {
-	f.sub.mu.Lock()
-	defer f.sub.mu.Unlock()
-	if len(f.asked) == 0 {
+func (s *Subscriber) answered() (r request, ok bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if len(s.asked) == 0 {
 		return request{}, false
 	}
-	r, f.asked = f.asked[0], f.asked[1:]
+	r, s.asked = s.asked[0], s.asked[1:]
 	return r, true
 }
 
@@ -431,46 +426,46 @@ const (
 	saysRefused      = "Redis refuses a subscription"
 )
 
-func (f *feed) of(t Topic) []*Subscription {
-	f.sub.mu.Lock()
-	defer f.sub.mu.Unlock()
-	return f.topics[t]
+func (s *Subscriber) of(t Topic) []*Subscription {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.topics[t]
 }
 
-func (f *feed) dispatch(t Topic, channel string, data []byte) {
-	for _, l := range f.of(t) {
+func (s *Subscriber) dispatch(t Topic, channel string, data []byte) {
+	for _, l := range s.of(t) {
 		l.Message(channel, data)
 	}
 }
 
 // confirm handles the confirmation of a Topic.
-func (f *feed) confirm(r request) {
-	f.confirmed = true
-	f.sub.mu.Lock()
-	delete(f.refused, r.topic)
-	none := len(f.refused) == 0
-	f.sub.mu.Unlock()
-	f.sub.upset.Note(f.sub.log, saysUnsubscribed, nil)
+func (s *Subscriber) confirm(r request) {
+	s.confirmed = true
+	s.mu.Lock()
+	delete(s.refused, r.topic)
+	none := len(s.refused) == 0
+	s.mu.Unlock()
+	s.upset.Note(s.log, saysUnsubscribed, nil)
 	if none {
-		f.sub.refusals.Note(f.sub.log, saysRefused, nil)
+		s.refusals.Note(s.log, saysRefused, nil)
 	}
-	f.settle(r, true)
+	s.settle(r, true)
 }
 
 // deny handles the refusal of a topic. It notifies the listeners, unless they know already.
-func (f *feed) deny(r request, err error) {
-	f.denied = true
+func (s *Subscriber) deny(r request, err error) {
+	s.denied = true
 	is := logs.Gist(err)
-	f.sub.mu.Lock()
-	ls := f.topics[r.topic]
-	known := f.refused[r.topic] == is
+	s.mu.Lock()
+	ls := s.topics[r.topic]
+	known := s.refused[r.topic] == is
 	if len(ls) > 0 {
-		f.refused[r.topic] = is
+		s.refused[r.topic] = is
 	}
-	f.sub.mu.Unlock()
-	f.sub.upset.Note(f.sub.log, saysUnsubscribed, nil)
+	s.mu.Unlock()
+	s.upset.Note(s.log, saysUnsubscribed, nil)
 	if !known {
-		f.sub.refusals.Note(f.sub.log, saysRefused, err, "channel", r.topic.Name)
+		s.refusals.Note(s.log, saysRefused, err, "channel", r.topic.Name)
 	}
 	if !known || !r.again {
 		for _, l := range ls {
@@ -479,7 +474,7 @@ func (f *feed) deny(r request, err error) {
 			}
 		}
 	}
-	f.settle(r, false)
+	s.settle(r, false)
 }
 
 // A RefusalError is the refusal of one topic. A listener's other topics are often refused alike.
@@ -494,17 +489,17 @@ func (e *RefusalError) Unwrap() error { return e.Err }
 // settle notifies a listener whose last topic is answered that it is subscribed, as far as Redis
 // permits it: Redis answers in the order of the requests. If a topic was refused before and is now
 // confirmed, that ends a gap.
-func (f *feed) settle(r request, confirmed bool) {
-	for _, l := range f.of(r.topic) {
-		if r.again && confirmed || l == r.of && r.topic == l.Topics[len(l.Topics)-1] && f.hears(l) {
+func (s *Subscriber) settle(r request, confirmed bool) {
+	for _, l := range s.of(r.topic) {
+		if r.again && confirmed || l == r.of && r.topic == l.Topics[len(l.Topics)-1] && s.hears(l) {
 			l.Synced()
 		}
 	}
 }
 
 // hears reports whether at least one topic of the listener isn't refused.
-func (f *feed) hears(l *Subscription) bool {
-	f.sub.mu.Lock()
-	defer f.sub.mu.Unlock()
-	return slices.ContainsFunc(l.Topics, func(t Topic) bool { return f.refused[t] == "" })
+func (s *Subscriber) hears(l *Subscription) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.ContainsFunc(l.Topics, func(t Topic) bool { return s.refused[t] == "" })
 }

@@ -9,8 +9,6 @@ import (
 	"io"
 	"net"
 	"strings"
-
-	"github.com/gomodule/redigo/redis"
 )
 
 // secure makes connections with TLS. The driver's own handshake ignores the context, and continues
@@ -29,7 +27,7 @@ func secure(dialer *net.Dialer, config *tls.Config, host string) connect {
 	return func(ctx context.Context, network, address string) (net.Conn, error) {
 		ctx, cancel := context.WithTimeout(ctx, dialer.Timeout) // for both steps
 		defer cancel()
-		raw, err := reaches(dialer)(ctx, network, address)
+		raw, err := dialer.DialContext(ctx, network, address)
 		if err != nil {
 			return nil, err
 		}
@@ -42,62 +40,24 @@ func secure(dialer *net.Dialer, config *tls.Config, host string) connect {
 	}
 }
 
-// plain makes connections without TLS that notice if the server wants TLS.
-func plain(dial connect) connect {
-	return func(ctx context.Context, network, address string) (net.Conn, error) {
-		conn, err := dial(ctx, network, address)
-		if err != nil {
-			return nil, err
-		}
-		return &plainConn{Conn: conn}, nil
-	}
-}
-
-// A plainConn checks the server's first bytes. A TLS port closes the connection when it receives
-// anything but TLS; some servers send an alert first.
-type plainConn struct {
-	net.Conn
-	heard bool // the server has sent something other than TLS
-}
-
-func (c *plainConn) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if c.heard {
-		return n, err
-	}
+// suspects returns the error of the first use of a connection, with advice if the server seems to want TLS, or a
+// client's certificate. A TLS port closes the connection when it receives anything but TLS; some servers send an
+// alert first. With TLS 1.3, a server checks the certificate after the handshake.
+func suspects(first []byte, err error, tls bool) error {
 	of, network := errors.AsType[net.Error](err)
 	switch {
-	case n > 0 && p[0] == recordAlert:
-		return 0, errors.New("the server speaks TLS; try rediss://")
-	case n > 0:
-		c.heard = true
-	case err != nil && !errors.Is(err, net.ErrClosed) && !(network && of.Timeout()):
-		err = fmt.Errorf("%w (the server closed the connection without a reply; if it wants TLS, try rediss://)", err)
+	case !tls && len(first) > 0 && first[0] == recordAlert:
+		return errors.New("the server speaks TLS; try rediss://")
+	case len(first) > 0 || err == nil || errors.Is(err, net.ErrClosed) || network && of.Timeout():
+		return err
+	case tls:
+		return &adviceError{err, refused} // the reason may have been lost with the connection
 	}
-	return n, err
+	return fmt.Errorf("%w (the server closed the connection without a reply; if it wants TLS, try rediss://)", err)
 }
 
 // recordAlert is the first byte of a TLS alert. No reply of Redis begins with it.
 const recordAlert = 21
-
-// greeted completes a dial once the server has checked the client's certificate. With TLS 1.3 that
-// happens after the handshake, and a refusal arrives instead of the first reply.
-func greeted(ctx context.Context, conn redis.Conn, err error) (redis.Conn, error) {
-	if err == nil {
-		if _, err = redis.DoContext(conn, ctx, "PING"); Usable(err) {
-			return conn, nil
-		}
-		_ = conn.Close() // it will be dialed again
-	}
-	_, answered := errors.AsType[redis.Error](err)
-	_, advised := errors.AsType[*adviceError](err)
-	of, network := errors.AsType[*net.OpError](err)
-	switch {
-	case answered, advised, network && (of.Op == "dial" || of.Timeout()), ctx.Err() != nil:
-		return nil, err
-	}
-	return nil, &adviceError{err, refused} // the reason may have been lost with the connection
-}
 
 const refused = "the server refused this client; if it requires a certificate, set TLSConfig.Certificates in the options"
 

@@ -1,7 +1,10 @@
 package redisconn
 
 import (
+	"context"
 	"errors"
+	"maps"
+	"slices"
 	"time"
 )
 
@@ -12,36 +15,39 @@ var errHangsUp = errors.New("the server closes connections that subscribe; it ma
 // blame determines why a session has ended. If a server answers, but repeatedly ends the session
 // before it has confirmed a subscription, it doesn't allow subscriptions. A known error isn't
 // logged: it was logged before, or will be if it repeats.
-func (f *feed) blame(err error) (_ error, known bool) {
+func (s *Subscriber) blame(err error) (_ error, known bool) {
 	switch {
-	case f.confirmed:
-		f.futile = 0
+	case s.confirmed:
+		s.futile = 0
 		return err, false
-	case !f.open:
+	case !s.open:
 		return err, false
 	}
-	f.futile++
-	if f.futile > 1 && Away(err) {
-		err, known = errHangsUp, f.futile < mostFutile
+	s.futile++
+	if s.futile > 1 && Away(err) {
+		err, known = errHangsUp, s.futile < mostFutile
 	}
-	return err, known || f.denied
+	return err, known || s.denied
 }
 
 // rest waits between two sessions. It reports the gap to all listeners, including those that are
-// added while it waits. It returns false when the feed is stopped.
-func (f *feed) rest(pause time.Duration, err error) bool {
+// added while it waits.
+func (s *Subscriber) rest(ctx context.Context, pause time.Duration, err error) {
 	for over := time.After(pause); ; {
-		for _, l := range f.all() {
+		s.mu.Lock()
+		all := slices.Collect(maps.Keys(s.listeners))
+		s.mu.Unlock()
+		for _, l := range all {
 			if l.Failed != nil {
 				l.Failed(err)
 			}
 		}
 		select {
-		case <-f.ctx.Done():
-			return false
+		case <-ctx.Done():
+			return
 		case <-over:
-			return true
-		case <-f.some:
+			return
+		case <-s.some:
 		}
 	}
 }

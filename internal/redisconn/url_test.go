@@ -23,9 +23,6 @@ func TestURLParts(t *testing.T) {
 		"rediss+cluster://a":                                     "{2 true tcp [a:6379]  0 { } { }}",
 	} {
 		u, err := redisconn.ParseURL(raw)
-		if _, single := redisconn.FromURL(raw); (single == nil) != (u.Kind == redisconn.Single) {
-			t.Errorf("%s: %v", raw, single)
-		}
 		if got := fmt.Sprint(u); err != nil || got != want {
 			t.Errorf("%s: %s, %v; want %s", raw, got, err, want)
 		}

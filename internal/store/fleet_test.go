@@ -21,7 +21,7 @@ import (
 // fleetOf returns a connection, and the keys of a fleet of the test's own.
 func fleetOf(t *testing.T) (*redisconn.Line, redis.Conn, Space) {
 	t.Helper()
-	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(redistest.URL()))(t), 5*time.Second)
+	line := redisconn.NewLine(redistest.Sure(Open(redistest.URL(), Access{}))(t).Dial(), 5*time.Second)
 	t.Cleanup(line.Close)
 	return line, redistest.Conn(t), keys.NewSpace(redistest.Prefix(t))
 }

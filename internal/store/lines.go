@@ -41,10 +41,11 @@ func DialPool(pool interface {
 	return Single(redisconn.FromPool(pool))
 }
 
-// Lines are the connections of a peer: for each server one for Calls, one for Control and one for rounds.
+// Lines are the connections of a peer: for each server one for Calls, one for Control and one for Rounds.
 type Lines struct {
 	Calls   *topology.Router // calls of producers, and reads
-	Control *topology.Router // heartbeats, joins, leaves: never behind payloads; its lanes carry the rounds
+	Control *topology.Router // heartbeats, joins, leaves: never behind payloads
+	Rounds  *topology.Router
 	Sub     *topology.Subscribers
 }
 
@@ -54,16 +55,17 @@ type Lines struct {
 // log to recognize the errors that mean that Redis is down.
 func NewLines(servers *Servers, log *logs.Log, timeout, beat time.Duration) *Lines {
 	log.Away, log.Answered, log.Refused, log.Server = redisconn.Away, redisconn.Answered, redisconn.BadLogin, servers.Address()
-	calls := topology.NewRouter(servers, timeout, func(dial redisconn.Dial) *redisconn.Line {
-		return redisconn.NewLine(dial, timeout).Renewed(servers.Renew()).Verified()
-	})
-	control := topology.NewRouter(servers, beat, func(dial redisconn.Dial) *redisconn.Line {
-		return redisconn.NewLine(dial, beat).Renewed(servers.Renew())
-	})
-	l := &Lines{Calls: calls.Patient()}
-	l.Control = control.Streamed(servers, func(dial redisconn.Dial) *redisconn.Stream {
-		return redisconn.NewStream(dial, timeout).Renewed(servers.Renew())
-	})
+	line := func(within time.Duration) func(dial redisconn.Dial) *redisconn.Line {
+		return func(dial redisconn.Dial) *redisconn.Line {
+			return redisconn.NewLine(dial, within).Renewed(servers.Renew())
+		}
+	}
+	verified := func(dial redisconn.Dial) *redisconn.Line { return line(timeout)(dial).Verified() }
+	l := &Lines{
+		Calls:   topology.NewRouter(servers, timeout, verified).Patient(),
+		Control: topology.NewRouter(servers, beat, line(beat)),
+		Rounds:  topology.NewRouter(servers, timeout, line(timeout)),
+	}
 	l.Sub = topology.NewSubscribers(servers, l.Calls, func(dial redisconn.Dial) *redisconn.Subscriber {
 		return redisconn.NewSubscriber(dial, log)
 	})
@@ -73,8 +75,11 @@ func NewLines(servers *Servers, log *logs.Log, timeout, beat time.Duration) *Lin
 // InCluster reports whether queues may be on several nodes.
 func (l *Lines) InCluster() bool { return l.Control.InCluster() }
 
-// Abort ends rounds and calls on Control that are in flight.
-func (l *Lines) Abort() { l.Control.Abort() }
+// Abort ends rounds and calls on Control that are in flight, and returns.
+func (l *Lines) Abort() {
+	l.Control.Abort()
+	l.Rounds.Abort()
+}
 
 // Close closes the connections. It waits until calls and rounds in flight have ended.
 func (l *Lines) Close() {
@@ -83,6 +88,7 @@ func (l *Lines) Close() {
 	defer all.Wait()
 	all.Go(l.Calls.Close)
 	all.Go(l.Control.Close)
+	all.Go(l.Rounds.Close)
 }
 
 // ErrCluster says that a cluster node was used as a single server. ErrPlain says

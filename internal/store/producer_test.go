@@ -86,7 +86,7 @@ func all[T any](b testing.TB, of func(func(T, error) bool), text func(T) string)
 func TestEnqueueOnceAfterLostReply(t *testing.T) {
 	b := newBench(t)
 	link := redistest.NewLink(t, strings.TrimPrefix(redistest.URL(), "redis://"))
-	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(link.URL()))(t), 5*time.Second)
+	line := redisconn.NewLine(redistest.Sure(Open(link.URL(), Access{}))(t).Dial(), 5*time.Second)
 	t.Cleanup(line.Close)
 	p := NewProducer(line, b.space, logs.New(slog.New(slog.DiscardHandler)))
 	for _, call := range []func() (bool, error){
@@ -161,7 +161,7 @@ func TestNonceDenied(t *testing.T) {
 	redistest.Do(t, b.conn, "ACL", "SETUSER", "user", "on", ">x", "~*", "&*", "+@all", "-set")
 	u := redistest.Sure(url.Parse(server.URL()))(t)
 	u.User = url.UserPassword("user", "x")
-	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(u.String()))(t), 5*time.Second)
+	line := redisconn.NewLine(redistest.Sure(Open(u.String(), Access{}))(t).Dial(), 5*time.Second)
 	t.Cleanup(line.Close)
 	p := NewProducer(line, b.space, logs.New(slog.New(slog.DiscardHandler)))
 	_, err := p.EnqueueOnce(t.Context(), b.target(), "n", time.Minute, [][]byte{nil})

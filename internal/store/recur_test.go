@@ -35,7 +35,7 @@ func recurs(t *testing.T, r Runner, q keys.Queue, name string, record Record, mi
 }
 
 func newLine(t *testing.T) *redisconn.Line {
-	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(redistest.URL()))(t), 10*time.Second)
+	line := redisconn.NewLine(redistest.Sure(Open(redistest.URL(), Access{}))(t).Dial(), 10*time.Second)
 	t.Cleanup(line.Close)
 	return line
 }

@@ -32,7 +32,7 @@ func newBench(t *testing.T) *bench {
 }
 
 func benchAt(t testing.TB, is *is.I, url, prefix string) *bench {
-	line := redisconn.NewLine(redistest.Sure(redisconn.FromURL(url))(t), 5*time.Second)
+	line := redisconn.NewLine(redistest.Sure(Open(url, Access{}))(t).Dial(), 5*time.Second)
 	t.Cleanup(line.Close)
 	space := keys.NewSpace(prefix)
 	return &bench{t, is, redistest.Dial(t, url), line, space, space.Queue("q")}

@@ -32,7 +32,7 @@ func TestReadResult(t *testing.T) {
 // Ends says how the last tasks of names ended, and for how long the results of others will be kept.
 func TestEnds(t *testing.T) {
 	is := redistest.Parallel(t)
-	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(t)
+	dial := redistest.Sure(Open(redistest.URL(), Access{}))(t).Dial()
 	line := redisconn.NewLine(dial, time.Second)
 	t.Cleanup(line.Close)
 	q := keys.NewSpace(redistest.Prefix(t)).Queue("q")
@@ -65,7 +65,7 @@ func TestEnds(t *testing.T) {
 // Listeners are notified once they are subscribed, for each message, and when the connection closes.
 func TestAwaitEnd(t *testing.T) {
 	is := redistest.Parallel(t)
-	dial := redistest.Sure(redisconn.FromURL(redistest.URL()))(t)
+	dial := redistest.Sure(Open(redistest.URL(), Access{}))(t).Dial()
 	l := NewLines(Single(dial), logs.New(slog.New(slog.DiscardHandler)), time.Second, time.Second)
 	q := keys.NewSpace(redistest.Prefix(t)).Queue("q")
 	looks, closed := make(chan bool, 10), make(chan bool, 1)

@@ -26,7 +26,7 @@ type View struct {
 
 // Serve returns a worker's view of a queue.
 func (l *Lines) Serve(name, id string, q keys.Queue) *View {
-	return &View{Lines: l, Shared: SharedOf(q), Name: name, ID: id, Keys: q, lane: l.Control.Lane(q)}
+	return &View{Lines: l, Shared: SharedOf(q), Name: name, ID: id, Keys: q, lane: l.Rounds.Lane(q)}
 }
 
 // Silent reports whether the connection for rounds has received nothing from the queue's server for

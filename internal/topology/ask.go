@@ -7,26 +7,24 @@ import (
 	"os"
 	"slices"
 	"strconv"
-	"sync"
+	"time"
 
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// An inquiry asks the sentinels in turn, once for all concurrent callers.
+// An inquiry asks the sentinels, once for all concurrent callers.
 type inquiry struct {
 	done   chan struct{} // closed when it has ended
-	cancel context.CancelFunc
 	answer answer
 	err    error
-
-	// The fields below are protected by sentinels.mu.
-	waiting int     // number of waiting callers
-	said    []error // from the sentinels asked so far
 }
 
-var errTardy = errors.New("no time left to ask the other sentinels")
+var errTardy = errors.New("no time left to ask the sentinels")
+
+// latecomers is how long the other sentinels have once one has answered.
+const latecomers = 50 * time.Millisecond
 
 // ask returns the master that the sentinels name. It ignores answers older than the current one: a
 // sentinel that is cut off with an old master would lead back to it.
@@ -34,47 +32,79 @@ func (s *sentinels) ask(ctx context.Context) (answer, error) {
 	s.mu.Lock()
 	q := s.asking
 	if q == nil {
-		inquiring, cancel := context.WithCancel(context.Background())
-		q = &inquiry{done: make(chan struct{}), cancel: cancel, err: errTardy}
+		q = &inquiry{done: make(chan struct{})}
 		s.asking = q
-		go s.inquire(inquiring, q)
+		go s.inquire(q)
 	}
-	q.waiting++
 	s.mu.Unlock()
 	select {
 	case <-q.done:
 		return q.answer, q.err
 	case <-ctx.Done():
+		return answer{}, &nobodyError{all: []error{fmt.Errorf("%w: %w", errTardy, ctx.Err())}}
+	}
+}
+
+// inquire asks all sentinels concurrently. While no master is known, it waits for all of them, since there is no
+// earlier answer that would expose a sentinel that is cut off.
+func (s *sentinels) inquire(q *inquiry) {
+	s.mu.Lock()
+	all, current := s.allLocked(), s.current
+	s.mu.Unlock()
+	answers, errs := make([]answer, len(all)), make([]error, len(all))
+	ended := make(chan func(), len(all))
+	for i, address := range all {
+		errs[i] = fmt.Errorf("sentinel %s: %w", address, errTardy)
+		go func() {
+			a, err := s.askOne(context.Background(), address, true)
+			ended <- func() { answers[i], errs[i] = a, err }
+		}()
+	}
+	var late <-chan time.Time
+	for n := 0; n < len(all); n++ {
+		select {
+		case record := <-ended:
+			record()
+		case <-late:
+			n = len(all)
+		}
+		newer := func(a answer) bool { return a.address != "" && a.epoch >= current.epoch }
+		if late == nil && current.address != "" && slices.ContainsFunc(answers, newer) {
+			late = time.After(latecomers)
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if q.waiting--; q.waiting == 0 {
-		q.cancel()
-		if s.asking == q {
-			s.asking = nil
-		}
-	}
-	return answer{}, &nobodyError{all: append(slices.Clone(q.said), fmt.Errorf("%w: %w", errTardy, ctx.Err()))}
+	q.answer, q.err = s.chooseLocked(all, answers, errs)
+	s.asking = nil
+	close(q.done)
 }
 
-func (s *sentinels) inquire(ctx context.Context, q *inquiry) {
-	defer func() { // even if Credentials, which is user code, ends the goroutine
-		s.mu.Lock()
-		if s.asking == q {
-			s.asking = nil
+// chooseLocked returns the newest answer, unless it's older than the current one. If most sentinels of the URL agree
+// on an older master, they were set up again, so it believes them.
+func (s *sentinels) chooseLocked(all []string, answers []answer, errs []error) (newest answer, err error) {
+	var older []answer
+	final := true // they would answer the same again
+	for i, a := range answers {
+		if errs[i] == nil && a.epoch < s.current.epoch {
+			errs[i] = fmt.Errorf("sentinel %s: %w", all[i], errOlder)
+			if slices.Contains(s.listed, all[i]) {
+				older = append(older, a)
+			}
 		}
-		s.mu.Unlock()
-		q.cancel()
-		close(q.done)
-	}()
-	s.mu.Lock()
-	known := s.current.address != ""
-	s.mu.Unlock()
-	if known {
-		q.answer, q.err = s.askInTurn(ctx, q)
-	} else {
-		q.answer, q.err = s.askTogether(ctx, q)
+		if errs[i] == nil && (newest.address == "" || a.epoch > newest.epoch) {
+			newest = a
+		}
+		final = final && lasting(errs[i])
 	}
+	switch {
+	case newest.address != "":
+		return newest, nil
+	case 2*len(older) > len(s.listed) && !slices.ContainsFunc(older, func(a answer) bool { return a.address != older[0].address }):
+		s.current.epoch = older[0].epoch
+		return older[0], nil
+	}
+	return answer{}, &nobodyError{errs, final}
 }
 
 // lasting reports whether a sentinel would give the same answer again.
@@ -82,63 +112,11 @@ func lasting(err error) bool {
 	return redisconn.Refused(err) || errors.Is(err, errUnknownName) || errors.Is(err, errNoSentinel)
 }
 
-// askTogether asks all sentinels of the URL concurrently and takes the newest answer. There is no
-// earlier answer yet that would expose a sentinel that is cut off.
-func (s *sentinels) askTogether(ctx context.Context, q *inquiry) (newest answer, err error) {
-	answers, errs := make([]answer, len(s.listed)), slices.Repeat([]error{errTardy}, len(s.listed))
-	var all sync.WaitGroup
-	for i, address := range s.listed {
-		all.Go(func() { answers[i], errs[i] = s.askOne(ctx, address) })
-	}
-	all.Wait()
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for i, a := range answers {
-		if errs[i] == nil && (newest.address == "" || a.epoch > newest.epoch) {
-			newest, s.first = a, s.listed[i]
-		}
-	}
-	if newest.address == "" {
-		q.said = errs
-		return newest, &nobodyError{all: errs, final: !slices.ContainsFunc(errs, func(err error) bool { return !lasting(err) })}
-	}
-	return newest, nil
-}
-
-// askInTurn asks the sentinels in turn and takes the first answer that isn't older than the current
-// one. If most sentinels of the URL agree on an older master, they were set up again, so it
-// believes them.
-func (s *sentinels) askInTurn(ctx context.Context, q *inquiry) (answer, error) {
-	var older []answer
-	sure := true // they would give the same answer again
-	for _, address := range s.inOrder() {
-		a, err := s.askOne(ctx, address)
-		s.mu.Lock()
-		switch {
-		case err == nil && a.epoch >= s.current.epoch:
-			s.first = address
-			s.mu.Unlock()
-			return a, nil
-		case err == nil:
-			if err = fmt.Errorf("sentinel %s: %w", address, errOlder); slices.Contains(s.listed, address) {
-				older = append(older, a)
-			}
-		}
-		sure = sure && lasting(err)
-		q.said = append(q.said, err)
-		s.first = s.afterLocked(address) // the next inquiry may have less time
-		s.mu.Unlock()
-		if ctx.Err() != nil {
-			break
-		}
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if same := func(a answer) bool { return a.replaces(older[0]) }; 2*len(older) > len(s.listed) && !slices.ContainsFunc(older, same) {
-		s.current.epoch = older[0].epoch
-		return older[0], nil
-	}
-	return answer{}, &nobodyError{all: slices.Clone(q.said), final: sure}
+// allLocked returns all sentinels, beginning with the one to believe first.
+func (s *sentinels) allLocked() []string {
+	all := slices.Concat(s.listed, s.learned)
+	at := max(slices.Index(all, s.first), 0)
+	return slices.Concat(all[at:], all[:at])
 }
 
 // afterLocked returns the sentinel that comes after one.
@@ -147,51 +125,50 @@ func (s *sentinels) afterLocked(address string) string {
 	return all[(slices.Index(all, address)+1)%len(all)]
 }
 
-// askOne asks one sentinel on a new connection for the master and for the other sentinels.
-func (s *sentinels) askOne(ctx context.Context, address string) (answer, error) {
+// askOne asks one sentinel for the master, on a connection that stays open while there are users. If it learns, it also
+// asks for other sentinels.
+func (s *sentinels) askOne(ctx context.Context, address string, learns bool) (a answer, err error) {
 	ctx, cancel := context.WithTimeout(ctx, s.within)
 	defer cancel()
-	watcher := s.watcher
-	watcher.Address = address
-	conn, err := watcher.Dial(ctx)
-	if err != nil {
-		return answer{}, fmt.Errorf("sentinel: %w", err)
+	s.mu.Lock()
+	conn := s.kept[address]
+	delete(s.kept, address)
+	s.mu.Unlock()
+	if conn != nil {
+		if a, err = s.question(ctx, conn); err != nil {
+			_ = conn.Close() // perhaps the sentinel had closed it
+			conn = nil
+		}
 	}
-	defer conn.Close() //nolint:errcheck // not needed anymore
-	a, err := s.question(ctx, conn)
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		err = fmt.Errorf("no reply within %v: %w", s.within, os.ErrDeadlineExceeded)
-	}
-	if err != nil {
-		return answer{}, fmt.Errorf("sentinel %s: %w", address, err)
-	}
-	a.by = address
-	if others, err := redis.Values(redis.DoContext(conn, ctx, "SENTINEL", "SENTINELS", s.name)); err == nil { // otherwise, use those of the URL
-		s.learn(address, others)
-	}
-	return a, nil
-}
-
-// askKept asks a sentinel on a connection that stays open.
-func (s *sentinels) askKept(ctx context.Context, kept map[string]redis.Conn, address string) (answer, error) {
-	ctx, cancel := context.WithTimeout(ctx, s.within)
-	defer cancel()
-	conn := kept[address]
 	if conn == nil {
 		watcher := s.watcher
 		watcher.Address = address
-		var err error
 		if conn, err = watcher.Dial(ctx); err != nil {
-			return answer{}, err
+			return answer{}, fmt.Errorf("sentinel: %w", err)
 		}
-		kept[address] = conn
+		a, err = s.question(ctx, conn)
 	}
-	a, err := s.question(ctx, conn)
-	if err != nil {
-		_ = conn.Close() // the next turn makes a new one
-		delete(kept, address)
+	if err == nil && learns {
+		if others, err := redis.Values(redis.DoContext(conn, ctx, "SENTINEL", "SENTINELS", s.name)); err == nil { // otherwise, use those of the URL
+			s.learn(address, others)
+		}
 	}
-	return a, err
+	s.mu.Lock()
+	if err == nil && s.users > 0 && s.kept[address] == nil {
+		s.kept[address], conn = conn, nil
+	}
+	s.mu.Unlock()
+	if conn != nil {
+		_ = conn.Close() // the next call makes another one
+	}
+	switch {
+	case err == nil:
+		a.by = address
+		return a, nil
+	case errors.Is(ctx.Err(), context.DeadlineExceeded):
+		err = fmt.Errorf("no reply within %v: %w", s.within, os.ErrDeadlineExceeded)
+	}
+	return answer{}, fmt.Errorf("sentinel %s: %w", address, err)
 }
 
 var (
@@ -254,6 +231,8 @@ func (s *sentinels) learn(by string, others []any) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	slices.Sort(learned)
-	s.learned = learned
+	if len(others) > 0 { // one that is cut off knows no others
+		slices.Sort(learned)
+		s.learned = learned
+	}
 }

@@ -25,7 +25,7 @@ func (r *Router) SweepAfter(d time.Duration) { r.unused = d }
 func (r *Router) ReachWithin(d time.Duration) { r.within = d }
 
 // Lines returns the number of nodes that the router has a line to.
-func (r *Router) Lines() int { return len(r.conns()) }
+func (r *Router) Lines() int { return len(r.lines()) }
 
 // Nodes returns the number of nodes with listeners.
 func (s *Subscribers) Nodes() int {
@@ -37,12 +37,8 @@ func (s *Subscribers) Nodes() int {
 // Fail records that a node couldn't be reached.
 func (r *Router) Fail(at string) { r.reached(at, false) }
 
-// Watch makes the router treat its server as one that sentinels may replace. Call it before the
-// router is used.
-func (r *Router) Watch() { r.watched = true }
-
 // Over returns a router to the single server of a line.
-func Over(l *redisconn.Line) *Router { return &Router{one: l} }
+func Over(l *redisconn.Line) *Router { return &Router{one: l, end: func() {}} }
 
 // InCluster returns the servers of a cluster.
 func InCluster(c *Cluster) *Servers { return &Servers{cluster: c} }

@@ -8,17 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// Streamed gives the router lanes. stream returns the stream to a server, which the lanes of all its queues
-// share. It returns the router.
-func (r *Router) Streamed(p *Servers, stream func(dial redisconn.Dial) *redisconn.Stream) *Router {
-	r.stream = stream
-	if r.one != nil {
-		r.oneStream = stream(p.dial)
-	}
-	return r
-}
-
-// A Lane carries the rounds of one queue over the stream of its server, without waiting for answers. It is
+// A Lane carries the rounds of one queue over the line to its server, without waiting for answers. It is
 // safe for concurrent use.
 //
 // Rounds are made in the order in which they are sent. If the connection breaks, all in flight fail, and
@@ -36,7 +26,7 @@ type Lane struct {
 
 	mu     sync.Mutex // protects the fields below
 	at     string     // the node of the last round
-	stream *redisconn.Stream
+	line   *redisconn.Line
 	flight int      // rounds that were sent to it, and whose callbacks haven't returned
 	held   []*round // they wait until nothing is in flight
 	broken int      // how often rounds have failed, each time counting as one those that were sent before
@@ -50,40 +40,39 @@ type round struct {
 	at     string // the node
 }
 
-// Lane returns the lane for a queue. Its order doesn't extend to other lanes of that queue. The router
-// must be Streamed.
+// Lane returns the lane for a queue. Its order doesn't extend to other lanes of that queue.
 func (r *Router) Lane(q keys.Queue) *Lane {
 	l := &Lane{router: r, slot: q.Slot()}
-	l.at, l.stream = r.streamOf(l.slot)
+	l.at, l.line = r.lineOf(l.slot)
 	return l
 }
 
-// streamOf returns the node for a slot, as far as it's known, and its stream.
-func (r *Router) streamOf(slot int) (at string, s *redisconn.Stream) {
+// lineOf returns the node for a slot, as far as it's known, and its line.
+func (r *Router) lineOf(slot int) (at string, l *redisconn.Line) {
 	if r.one != nil {
-		return "", r.oneStream
+		return "", r.one
 	}
 	at = r.home(slot, "")
 	if n := r.to(at); n != nil {
-		return at, n.stream
+		return at, n.Line
 	}
-	return at, endedStream
+	return at, endedLine
 }
 
 var errForgotten = errors.New("the connection to the node was closed, since it had no slots")
 
-// endedStream is a closed stream.
-var endedStream = func() *redisconn.Stream {
-	s := redisconn.NewStream(nil, 0)
-	s.Close()
-	return s
+// endedLine is a closed line.
+var endedLine = func() *redisconn.Line {
+	l := redisconn.NewLine(nil, 0)
+	l.Close()
+	return l
 }()
 
-// Silent reports whether the queue's server has given no sign of life for the timeout, on the stream.
+// Silent reports whether the queue's server has given no sign of life for the timeout, on the line.
 func (l *Lane) Silent() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.stream.Silent()
+	return l.line.Heard() >= l.router.timeout
 }
 
 // Send makes the calls of a round, and doesn't block. It calls done once, with a reply for each call, in
@@ -103,7 +92,7 @@ func (l *Lane) Send(calls []redisconn.Call, done func([]redisconn.Reply)) {
 // sendLocked sends a round to the node of those in flight or, if there are none, to the one that has the slot.
 func (l *Lane) sendLocked(b *round) {
 	if l.flight == 0 {
-		l.at, l.stream = l.router.streamOf(l.slot)
+		l.at, l.line = l.router.lineOf(l.slot)
 	}
 	l.flight++
 	b.at = l.at
@@ -112,7 +101,7 @@ func (l *Lane) sendLocked(b *round) {
 		defer l.mu.Unlock()
 		return b.broken != l.broken
 	}
-	l.stream.Send(b.calls, stale, func(replies []redisconn.Reply) { l.ended(b, replies) })
+	l.line.Send(b.calls, stale, func(replies []redisconn.Reply) { l.ended(b, replies) })
 }
 
 // ended handles the end of a round.

@@ -17,13 +17,12 @@ import (
 	"github.com/worqr/worqr/internal/topology"
 )
 
-// streamed returns a router with lanes.
-func streamed(t testing.TB, p *topology.Servers, timeout time.Duration) *topology.Router {
+// routerTo returns a router to the servers.
+func routerTo(t testing.TB, p *topology.Servers, timeout time.Duration) *topology.Router {
 	t.Helper()
 	r := topology.NewRouter(p, timeout, func(dial redisconn.Dial) *redisconn.Line {
 		return redisconn.NewLine(dial, timeout)
 	})
-	r.Streamed(p, func(dial redisconn.Dial) *redisconn.Stream { return redisconn.NewStream(dial, timeout) })
 	t.Cleanup(r.Close)
 	return r
 }
@@ -31,7 +30,7 @@ func streamed(t testing.TB, p *topology.Servers, timeout time.Duration) *topolog
 // single returns the one server at a URL.
 func single(t testing.TB, url string) *topology.Servers {
 	t.Helper()
-	return topology.Of(redistest.Sure(redisconn.FromURL(url))(t))
+	return topology.Of(redistest.Sure(topology.Open(url, topology.Options{}))(t).Dial())
 }
 
 // post sends one call, and returns where the reply arrives.
@@ -50,11 +49,11 @@ func text(r redisconn.Reply) string {
 	return s
 }
 
-// With a single server, all lanes share its stream.
+// With a single server, all lanes share its line.
 func TestLaneToOneServer(t *testing.T) {
 	is := redistest.Parallel(t)
 	server, c := redistest.StartAndDial(t)
-	r := streamed(t, single(t, server.URL()), 0)
+	r := routerTo(t, single(t, server.URL()), 0)
 	a, b := r.Lane(queue("a")), r.Lane(queue("b"))
 	is.True(a.Silent())
 	is.Equal(text(<-post(a, redisconn.Command("ECHO", "a"))), "a")
@@ -77,8 +76,8 @@ func TestNothingOvertakesLostRound(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
 	link := redistest.NewLink(t, server.Addr())
-	dial, gathered := redistest.Sure(redisconn.FromURL(link.URL()))(t), make(chan struct{})
-	r := streamed(t, topology.Of(func(ctx context.Context) (redis.Conn, error) {
+	dial, gathered := redistest.Sure(topology.Open(link.URL(), topology.Options{}))(t).Dial(), make(chan struct{})
+	r := routerTo(t, topology.Of(func(ctx context.Context) (redis.Conn, error) {
 		<-gathered
 		return dial(ctx)
 	}), 0)
@@ -123,7 +122,7 @@ func TestLaneMoved(t *testing.T) {
 	is := redistest.Parallel(t)
 	a, b := node(t, nil), node(t, always("$1\r\nb"))
 	a.says(always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), b.address)))
-	r := streamed(t, topology.InCluster(cluster(a.address)), timeout)
+	r := routerTo(t, topology.InCluster(cluster(a.address)), timeout)
 	lane := r.Lane(queue("q"))
 	over := make(chan string, 3)
 	for _, key := range []string{"{q}1", "{q}2", "{q}3"} {
@@ -175,7 +174,7 @@ func TestLaneWaitsForPreviousOwner(t *testing.T) {
 				return always("$1\r\na")(command)
 			})
 			c := cluster(a.address)
-			r := streamed(t, topology.InCluster(c), timeout)
+			r := routerTo(t, topology.InCluster(c), timeout)
 			lane := r.Lane(queue("q"))
 			first := post(lane, get)
 			<-arrived
@@ -195,7 +194,7 @@ func TestLaneWaitsForPreviousOwner(t *testing.T) {
 func TestLaneWhileSlotMoves(t *testing.T) {
 	is := redistest.Parallel(t)
 	a, b := node(t, nil), node(t, always("$1\r\nb"))
-	r := streamed(t, topology.InCluster(cluster(a.address)), timeout)
+	r := routerTo(t, topology.InCluster(cluster(a.address)), timeout)
 	lane := r.Lane(queue("q"))
 	for _, says := range []string{
 		fmt.Sprintf("ASK %d %s", slot("{q}"), b.address),
@@ -220,7 +219,7 @@ func TestLaneOwnerIsGone(t *testing.T) {
 	b.says(always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), c.address)))
 	known := cluster(b.address)
 	known.Moved(slot("{q}"), gone)
-	r := streamed(t, topology.InCluster(known), timeout)
+	r := routerTo(t, topology.InCluster(known), timeout)
 	lane := r.Lane(queue("q"))
 	is.True(redisconn.Away((<-post(lane, get)).Err))
 	is.True(strings.HasPrefix(text(<-post(lane, get)), "MOVED"))
@@ -232,7 +231,7 @@ func TestLaneOwnerIsGone(t *testing.T) {
 func TestLaneIsForgotten(t *testing.T) {
 	redistest.Parallel(t)
 	a := node(t, always("$1\r\na"))
-	r := streamed(t, topology.InCluster(cluster(a.address)), timeout) // no node reports that it owns the slot
+	r := routerTo(t, topology.InCluster(cluster(a.address)), timeout) // no node reports that it owns the slot
 	r.SweepAfter(time.Millisecond)
 	lane := r.Lane(queue("q"))
 	for range 3 {
@@ -352,7 +351,7 @@ func goOn(t *testing.T, all []*flow, more int64) {
 func TestLanesWhileSlotMoves(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 3, 0)
-	r := streamed(t, topology.InCluster(cluster(c.Nodes[0].Addr())), timeout)
+	r := routerTo(t, topology.InCluster(cluster(c.Nodes[0].Addr())), timeout)
 	all, end := flows(t, r, true)
 	at := slot("{q}")
 	for range 6 {
@@ -375,7 +374,7 @@ func TestLanesWhileSlotMoves(t *testing.T) {
 func TestLanesAfterPromotion(t *testing.T) {
 	is := redistest.Parallel(t)
 	c := redistest.StartCluster(t, 3, 3)
-	r := streamed(t, topology.InCluster(cluster(addresses(c)...)), time.Minute)
+	r := routerTo(t, topology.InCluster(cluster(addresses(c)...)), time.Minute)
 	all, end := flows(t, r, false) // the replica may not have the last ones
 	goOn(t, all, 50)
 	owner := c.Owner(t, slot("{q}"))

@@ -102,11 +102,7 @@ func always(reply string) func(string) string {
 // cluster returns a Cluster that knows only its seeds.
 func cluster(seeds ...string) *topology.Cluster {
 	return topology.NewCluster(seeds, func(address string) redisconn.Dial {
-		dial, err := redisconn.FromURL("redis://" + address)
-		if err != nil {
-			panic(err)
-		}
-		return dial
+		return redisconn.Server{Network: "tcp", Address: address}.Dial
 	})
 }
 

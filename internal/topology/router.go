@@ -21,17 +21,14 @@ import (
 // move, a node redirects one call and carries out the next. Callers that need an order wait for one
 // Do before the next.
 type Router struct {
-	one       *redisconn.Line // to the single server; nil in a cluster
-	watched   bool            // sentinels watch the single server
-	patient   bool            // it retries calls that the single server has postponed
-	cluster   *Cluster
-	line      func(dial redisconn.Dial) *redisconn.Line
-	stream    func(dial redisconn.Dial) *redisconn.Stream // nil: it has no lanes
-	oneStream *redisconn.Stream                           // to the single server, for lanes
-	timeout   time.Duration
-	leave     func() // ends the notifications of changes
-	unused    time.Duration
-	within    time.Duration // patience
+	one     *redisconn.Line // to the single server; nil in a cluster
+	watched bool            // sentinels watch the single server
+	patient bool            // it retries calls that the single server has postponed
+	cluster *Cluster
+	line    func(dial redisconn.Dial) *redisconn.Line
+	timeout time.Duration
+	unused  time.Duration
+	within  time.Duration // patience
 
 	mu     sync.Mutex // protects the fields below
 	nodes  map[string]*node
@@ -44,19 +41,15 @@ type Router struct {
 
 // A node is a node of a cluster.
 type node struct {
-	line   *redisconn.Line
-	stream *redisconn.Stream // nil if the router has no lanes
+	*redisconn.Line
 	used   time.Time
 	failed time.Time // when it was last found unreachable; zero if it's reachable
 }
 
 const (
-	maxHops    = 16                     // redirections followed without a pause
-	firstPause = 20 * time.Millisecond  // before the first retry; then it doubles
-	lastPause  = 100 * time.Millisecond // longest pause, so that a promotion is noticed immediately
-	patience   = 250 * time.Millisecond // for a connection; then another node is asked; at most a quarter of the timeout
-	downFor    = 500 * time.Millisecond // how long an unreachable node is left alone; at most half of the timeout
-	unusedFor  = time.Minute            // before the connection to a node without slots is closed
+	patience  = 250 * time.Millisecond // for a connection; then another node is asked; at most a quarter of the timeout
+	downFor   = 500 * time.Millisecond // how long an unreachable node is left alone; at most half of the timeout
+	unusedFor = time.Minute            // before the connection to a node without slots is closed
 )
 
 // NewRouter returns a router to the servers. line returns the line to a server, which
@@ -71,46 +64,41 @@ func NewRouter(p *Servers, timeout time.Duration, line func(dial redisconn.Dial)
 		r.one, r.watched = line(p.dial), p.watched
 		return r
 	}
-	r.leave = p.cluster.onChange(r.sweepLater)
+	p.cluster.onChange(r.sweepLater)
 	return r
 }
 
+// Do makes calls, and returns a reply for each, as Line.Do does.
 func (r *Router) Do(ctx context.Context, calls ...redisconn.Call) []redisconn.Reply {
-	if r.one != nil {
-		return r.retry(ctx, calls, r.one.Do(ctx, calls...))
+	if r.one == nil {
+		return r.route(ctx, calls)
 	}
-	return r.route(ctx, calls)
+	replies := r.one.Do(ctx, calls...)
+	if slices.ContainsFunc(replies, r.isPutOff) {
+		r.trip(ctx, calls, replies).follow()
+	}
+	return replies
 }
 
+// One makes a call, as Do does.
 func (r *Router) One(ctx context.Context, c redisconn.Call) (any, error) {
-	if r.one != nil {
-		v, err := r.one.One(ctx, c)
-		if !r.isPutOff(err) {
-			return v, err
-		}
-		reply := r.retry(ctx, []redisconn.Call{c}, []redisconn.Reply{{Err: err}})[0]
-		return reply.Value, reply.Err
-	}
-	reply := r.route(ctx, []redisconn.Call{c})[0]
+	reply := r.Do(ctx, c)[0]
 	return reply.Value, reply.Err
 }
 
 // Home returns the name of the node that has the queue now; "" with a single server, or if it isn't
 // known.
-func (r *Router) Home(q keys.Queue) string {
-	if r.one != nil {
-		return ""
-	}
-	return r.cluster.owner(q.Slot())
-}
+func (r *Router) Home(q keys.Queue) string { return r.ownerOf(q.Slot()) }
 
 // Owner returns the name of the node that has a key now; "" with a single server, or if it isn't
 // known.
-func (r *Router) Owner(key string) string {
+func (r *Router) Owner(key string) string { return r.ownerOf(keys.Slot(key)) }
+
+func (r *Router) ownerOf(slot int) string {
 	if r.one != nil {
 		return ""
 	}
-	return r.cluster.owner(keys.Slot(key))
+	return r.cluster.owner(slot)
 }
 
 // Homes groups queues by the node that has them now: it returns their indexes.
@@ -142,7 +130,7 @@ func (r *Router) Made(home string) time.Time {
 	if n == nil {
 		return time.Time{}
 	}
-	return n.line.Made()
+	return n.Made()
 }
 
 // A Node is a server: the only one, or one of a cluster. Calls on its line don't follow
@@ -167,7 +155,7 @@ func (r *Router) Nodes(ctx context.Context) (all []Node, err error) {
 		if n == nil {
 			return nil, redisconn.ErrClosed
 		}
-		all = append(all, Node{Name: at, Replica: i >= len(masters), Line: n.line})
+		all = append(all, Node{Name: at, Replica: i >= len(masters), Line: n.Line})
 	}
 	return all, nil
 }
@@ -175,10 +163,9 @@ func (r *Router) Nodes(ctx context.Context) (all []Node, err error) {
 // survey asks nodes for the owners of all slots until one answers. It asks connected nodes first.
 func (r *Router) survey(ctx context.Context) (err error) {
 	_, known := r.cluster.all()
-	there := slices.DeleteFunc(slices.Clone(known), func(at string) bool { return !r.isThere(at) })
-	others := slices.DeleteFunc(known, func(at string) bool { return slices.Contains(there, at) })
+	slices.SortStableFunc(known, func(a, b string) int { return r.Made(b).Compare(r.Made(a)) })
 	err = errors.New("the cluster has no nodes")
-	for _, at := range slices.Concat(there, others) {
+	for _, at := range known {
 		if err = r.ask(ctx, at); err == nil || ctx.Err() != nil {
 			break
 		}
@@ -186,32 +173,22 @@ func (r *Router) survey(ctx context.Context) (err error) {
 	return err
 }
 
-// Abort ends calls in flight. Later calls dial again.
+// Abort ends calls in flight, and returns. Later calls dial again.
 func (r *Router) Abort() {
-	if r.one != nil {
-		each(r.conns(), conn.Abort)
-		return
-	}
 	r.mu.Lock()
 	r.end()
 	if !r.closed {
 		r.life, r.end = context.WithCancel(context.Background())
 	}
 	r.mu.Unlock()
-	each(r.conns(), conn.Abort)
+	for _, l := range r.lines() {
+		l.Abort()
+	}
 }
 
 // Close closes the connections, and waits until calls in flight have ended. Later calls fail with
 // redisconn.ErrClosed.
 func (r *Router) Close() {
-	if r.one != nil {
-		if r.end != nil {
-			r.end()
-		}
-		each(r.conns(), conn.Close)
-		return
-	}
-	r.leave()
 	r.mu.Lock()
 	r.closed = true
 	if r.timer != nil {
@@ -219,46 +196,25 @@ func (r *Router) Close() {
 	}
 	r.end()
 	r.mu.Unlock()
-	each(r.conns(), conn.Close)
+	var all sync.WaitGroup
+	for _, l := range r.lines() {
+		all.Go(l.Close)
+	}
+	all.Wait()
 	r.errand.Wait()
 }
 
-// A conn is a line or a stream.
-type conn interface {
-	Abort()
-	Close()
-	Heard() time.Duration
-	Made() time.Time
-}
-
-// conns returns the connections to a node.
-func (n *node) conns() []conn {
-	if n.stream == nil {
-		return []conn{n.line}
-	}
-	return []conn{n.line, n.stream}
-}
-
-// conns returns all connections.
-func (r *Router) conns() (all []conn) {
+// lines returns the lines to all servers.
+func (r *Router) lines() (all []*redisconn.Line) {
 	if r.one != nil {
-		return (&node{line: r.one, stream: r.oneStream}).conns()
+		return []*redisconn.Line{r.one}
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	for _, n := range r.nodes {
-		all = append(all, n.conns()...)
+		all = append(all, n.Line)
 	}
 	return all
-}
-
-// each calls a function for some connections concurrently, and waits.
-func each(some []conn, do func(c conn)) {
-	var all sync.WaitGroup
-	for _, c := range some {
-		all.Go(func() { do(c) })
-	}
-	all.Wait()
 }
 
 // anySlot is the slot of a call that any node may carry out.
@@ -275,7 +231,7 @@ func (r *Router) home(slot int, avoid string) string {
 	_, known := r.cluster.all()
 	others := slices.DeleteFunc(known, func(at string) bool { return at == avoid })
 	up := slices.DeleteFunc(slices.Clone(others), r.isDown)
-	there := slices.DeleteFunc(slices.Clone(up), func(at string) bool { return !r.isThere(at) })
+	there := slices.DeleteFunc(slices.Clone(up), func(at string) bool { return r.Made(at).IsZero() })
 	for _, of := range [][]string{there, up, others} {
 		if len(of) > 0 {
 			return of[rand.IntN(len(of))]
@@ -290,12 +246,8 @@ func (r *Router) isDown(at string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	n := r.nodes[at]
-	return n != nil && !n.failed.IsZero() && time.Since(n.failed) < min(downFor, r.timeout/2) &&
-		!slices.ContainsFunc(n.conns(), func(c conn) bool { return !c.Made().IsZero() })
+	return n != nil && !n.failed.IsZero() && time.Since(n.failed) < min(downFor, r.timeout/2) && n.Made().IsZero()
 }
-
-// isThere reports whether there's a connection to a node.
-func (r *Router) isThere(at string) bool { return !r.Made(at).IsZero() }
 
 // to returns a node with its line, or nil if the router is closed.
 func (r *Router) to(at string) *node {
@@ -306,10 +258,7 @@ func (r *Router) to(at string) *node {
 	}
 	n := r.nodes[at]
 	if n == nil {
-		n = &node{line: r.line(r.cluster.dial(at)).Routed()}
-		if r.stream != nil {
-			n.stream = r.stream(r.cluster.dial(at)).Routed()
-		}
+		n = &node{Line: r.line(r.cluster.dial(at)).Routed()}
 		r.nodes[at] = n
 		r.sweepLaterLocked() // it may own nothing
 	}
@@ -341,15 +290,14 @@ func (r *Router) sweep() {
 	if r.closed {
 		return
 	}
-	recent := func(c conn) bool { return c.Heard() < r.unused } // calls may take a while, and other code may have the line
 	for at, n := range r.nodes {
 		switch _, owns := slices.BinarySearch(owners, at); {
 		case owns:
-		case time.Since(n.used) < r.unused || slices.ContainsFunc(n.conns(), recent):
+		case time.Since(n.used) < r.unused || n.Heard() < r.unused: // calls may take a while, and other code may have the line
 			r.sweepLaterLocked()
 		default:
 			delete(r.nodes, at)
-			r.errand.Go(func() { each(n.conns(), conn.Close) })
+			r.errand.Go(n.Close)
 		}
 	}
 }
@@ -393,7 +341,7 @@ func (r *Router) ask(ctx context.Context, at string) error {
 	if n == nil {
 		return redisconn.ErrClosed
 	}
-	reply, err := n.line.One(ctx, redisconn.Command("CLUSTER", "SLOTS"))
+	reply, err := n.One(ctx, redisconn.Command("CLUSTER", "SLOTS"))
 	if err != nil {
 		return redisconn.Plain(err)
 	}
@@ -405,11 +353,14 @@ func (r *Router) ask(ctx context.Context, at string) error {
 	return err
 }
 
-// meet checks that the first server that is reached is in cluster mode. A single server would carry
-// out the call, and nobody would notice. A server that doesn't say, because the user may not ask or
+// meet checks that a node answers, and that the first server that is reached is in cluster mode. A single server would
+// carry out the call, and nobody would notice. A server that doesn't say, because the user may not ask or
 // for a reason of its own, counts as a node.
-func (r *Router) meet(ctx context.Context, at string) error {
+func (r *Router) meet(ctx context.Context, n *node, at string) error {
 	if r.cluster.met.Load() {
+		if _, err := n.One(ctx, redisconn.Command("PING")); !redisconn.Usable(err) {
+			return err
+		}
 		return nil
 	}
 	err := r.ask(ctx, at)

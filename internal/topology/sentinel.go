@@ -19,12 +19,11 @@ import (
 )
 
 const (
-	askShare     = 4                      // the fraction of the dial timeout in which a sentinel must answer
-	retryFirst   = 100 * time.Millisecond // the first pause between tries to reach a master; pauses double
-	retryMost    = 400 * time.Millisecond
-	watchEvery   = time.Second
-	mostLearned  = 32 // sentinels learned from other sentinels
-	waitNoLonger = redisconn.DefaultTimeout
+	askShare    = 4                      // the fraction of the dial timeout in which a sentinel must answer
+	retryFirst  = 100 * time.Millisecond // the first pause between tries to reach a master; pauses double
+	retryMost   = 400 * time.Millisecond
+	watchEvery  = time.Second
+	mostLearned = 32 // sentinels learned from other sentinels
 )
 
 // sentinels follow one master. They connect to the server that the sentinels name, and close the
@@ -40,12 +39,14 @@ type sentinels struct {
 
 	changed *atomic.Pointer[func()] // called when another server becomes the master
 
-	mu        sync.Mutex // protects the fields below
-	learned   []string   // further sentinels, learned from those listed
-	first     string     // the sentinel to ask first; "" for the first one listed
-	current   answer     // the master that is followed; its epoch only rises
-	newer     chan struct{}
-	asking    *inquiry // in progress; nil if no caller waits for one
+	mu        sync.Mutex            // protects the fields below
+	learned   []string              // further sentinels, learned from those listed
+	first     string                // the sentinel to believe first; "" for the first one listed
+	kept      map[string]redis.Conn // to sentinels, while they aren't in use
+	asking    *inquiry              // in progress; nil if there is none
+	current   answer                // the master that is followed; its epoch only rises
+	replaced  context.Context       // ends when another server becomes the master
+	replace   context.CancelFunc
 	followers map[*follower]bool
 	users     int                // dials in progress plus open connections
 	stop      context.CancelFunc // of the watch, which runs while there are users
@@ -55,10 +56,12 @@ type sentinels struct {
 func newSentinels(name string, listed []string, watcher, master redisconn.Server, changed *atomic.Pointer[func()]) *sentinels {
 	within := cmp.Or(watcher.Timeout, redisconn.DialTimeout) / askShare
 	watcher.Timeout = within
-	return &sentinels{
-		name: name, listed: listed, watcher: watcher, master: master, within: within,
-		kick: make(chan struct{}, 1), changed: changed, newer: make(chan struct{}), followers: map[*follower]bool{},
+	s := &sentinels{
+		name: name, listed: listed, watcher: watcher, master: master, within: within, changed: changed,
+		kick: make(chan struct{}, 1), kept: map[string]redis.Conn{}, followers: map[*follower]bool{},
 	}
+	s.replaced, s.replace = context.WithCancel(context.Background())
+	return s
 }
 
 // An answer is the master that a sentinel names.
@@ -77,11 +80,6 @@ func (a answer) replaces(b answer) bool {
 // dial connects to the master. During a failover, when there is none, it retries until ctx ends, so
 // that callers get the new master as soon as it's available. It doesn't retry when that can't help.
 func (s *sentinels) dial(ctx context.Context) (redis.Conn, error) {
-	if _, bounded := ctx.Deadline(); !bounded {
-		var cancel context.CancelFunc
-		ctx, cancel = context.WithTimeout(ctx, waitNoLonger)
-		defer cancel()
-	}
 	s.enter()
 	defer s.leave()
 	var last error
@@ -111,17 +109,11 @@ func (s *sentinels) try(ctx context.Context) (redis.Conn, error) {
 		return nil, err
 	}
 	s.mu.Lock()
-	newer := s.newer
+	replaced := s.replaced
 	s.mu.Unlock()
 	reaching, cancel := context.WithCancel(ctx)
 	defer cancel()
-	go func() { // leave a hanging server as soon as another is promoted
-		select {
-		case <-newer:
-			cancel()
-		case <-reaching.Done():
-		}
-	}()
+	defer context.AfterFunc(replaced, cancel)() // leaves a hanging server as soon as another is promoted
 	conn, err := s.reach(reaching, a.address)
 	if err != nil {
 		s.mu.Lock()
@@ -173,42 +165,31 @@ var (
 )
 
 // follow tracks a connection, so that it's closed once its server is no longer the master.
-// Connections to an earlier master are closed now.
+// Connections to an earlier master are closed now, and then the OnChange function is called.
 func (s *sentinels) follow(conn redis.Conn, a answer) (redis.Conn, error) {
-	f := &follower{Conn: conn, of: s, address: a.address}
+	f := &follower{ConnWithTimeout: conn.(redis.ConnWithTimeout), of: s, address: a.address} // Server.Dial makes no others
 	s.mu.Lock()
 	if a.epoch < s.current.epoch {
 		s.mu.Unlock()
 		_ = conn.Close() // another goroutine has learned of a newer master
 		return nil, fmt.Errorf("connect to %s: %w", a.address, errReplaced)
 	}
-	moved := s.adoptLocked(a)
+	var cut []*follower
+	before := s.current
+	if s.current.epoch = a.epoch; a.replaces(before) {
+		s.current = a
+		s.replace()
+		s.replaced, s.replace = context.WithCancel(context.Background())
+		cut = s.cutLocked(func(f *follower) bool { return f.address != a.address })
+	}
 	s.followers[f] = true
 	s.users++
 	s.mu.Unlock()
-	moved()
+	interrupt(cut)
+	if tell := s.changed.Load(); tell != nil && a.replaces(before) && before.address != "" {
+		(*tell)()
+	}
 	return f, nil
-}
-
-// adoptLocked records an answer that isn't older than the current one. It returns a function to
-// call without the lock, which closes connections to another master and then calls the OnChange
-// function.
-func (s *sentinels) adoptLocked(a answer) (moved func()) {
-	if !a.replaces(s.current) {
-		s.current.epoch = max(s.current.epoch, a.epoch)
-		return func() {}
-	}
-	first := s.current.address == ""
-	s.current = a
-	close(s.newer)
-	s.newer = make(chan struct{})
-	cut := s.cutLocked(func(f *follower) bool { return f.address != a.address })
-	return func() {
-		interrupt(cut)
-		if tell := s.changed.Load(); tell != nil && !first {
-			(*tell)()
-		}
-	}
 }
 
 // cutLocked removes the selected connections, and returns them.
@@ -225,7 +206,7 @@ func (s *sentinels) cutLocked(meant func(*follower) bool) (cut []*follower) {
 // interrupt closes connections; their pending calls fail.
 func interrupt(cut []*follower) {
 	for _, f := range cut {
-		redisconn.Interrupt(f.Conn)
+		redisconn.Interrupt(f.ConnWithTimeout)
 	}
 }
 
@@ -244,22 +225,20 @@ func (s *sentinels) enter() {
 func (s *sentinels) leave() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.users--
-	if s.users == 0 {
-		s.stop()
-		s.stop = nil
+	if s.users--; s.users > 0 {
+		return
 	}
+	s.stop()
+	s.stop = nil
+	for _, c := range s.kept {
+		_ = c.Close() // not needed anymore
+	}
+	clear(s.kept)
 }
 
 // watch asks one sentinel after the other whether there is a new master. Callers wouldn't find out
 // themselves while they wait for a server that hangs, or get answers from one that was replaced.
 func (s *sentinels) watch(ctx context.Context) {
-	kept := map[string]redis.Conn{}
-	defer func() {
-		for _, c := range kept {
-			_ = c.Close() // not needed anymore
-		}
-	}()
 	for turn := 0; ; turn++ {
 		select {
 		case <-ctx.Done():
@@ -267,8 +246,11 @@ func (s *sentinels) watch(ctx context.Context) {
 		case <-time.After(redisconn.Jitter(watchEvery)):
 		case <-s.kick:
 		}
-		for range s.inOrder() {
-			if a, err := s.askKept(ctx, kept, s.turn(turn)); err == nil {
+		s.mu.Lock()
+		all := slices.Concat(s.listed, s.learned)
+		s.mu.Unlock()
+		for range all {
+			if a, err := s.askOne(ctx, all[turn%len(all)], false); err == nil {
 				s.consider(ctx, a)
 				break
 			}
@@ -281,51 +263,30 @@ func (s *sentinels) watch(ctx context.Context) {
 	}
 }
 
-// turn returns the sentinel to ask in a turn.
-func (s *sentinels) turn(n int) string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := slices.Concat(s.listed, s.learned)
-	return all[n%len(all)]
-}
-
 // consider switches to the master in an answer, if the answer is newer and the server reports that
 // it's a master.
 func (s *sentinels) consider(ctx context.Context, a answer) {
 	s.mu.Lock()
-	older, same := a.epoch < s.current.epoch, !a.replaces(s.current)
+	other := a.epoch >= s.current.epoch && a.replaces(s.current)
+	if !other && a.address == s.current.address {
+		s.current.epoch = max(s.current.epoch, a.epoch)
+	}
 	s.mu.Unlock()
-	if older {
+	if !other {
 		return
 	}
-	if !same {
-		probe, err := s.reach(ctx, a.address)
-		if err != nil {
-			return // the next turn tries again
-		}
-		_ = probe.Close() // not needed anymore
+	conn, err := s.reach(ctx, a.address)
+	if err == nil {
+		conn, err = s.follow(conn, a)
 	}
-	moved := func() {}
-	s.mu.Lock()
-	if a.epoch >= s.current.epoch {
-		moved = s.adoptLocked(a)
+	if err == nil { // otherwise the next turn tries again
+		_ = conn.Close() // not needed anymore
 	}
-	s.mu.Unlock()
-	moved()
-}
-
-// inOrder returns all sentinels, beginning with the one to ask first.
-func (s *sentinels) inOrder() []string {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	all := slices.Concat(s.listed, s.learned)
-	at := max(slices.Index(all, s.first), 0)
-	return slices.Concat(all[at:], all[:at])
 }
 
 // A follower is a connection to a master.
 type follower struct {
-	redis.Conn
+	redis.ConnWithTimeout
 	of      *sentinels
 	address string
 	closed  sync.Once
@@ -353,7 +314,7 @@ func (f *follower) heard(err error) {
 }
 
 func (f *follower) Close() error {
-	err := f.Conn.Close()
+	err := f.ConnWithTimeout.Close()
 	f.closed.Do(func() {
 		f.of.mu.Lock()
 		delete(f.of.followers, f)
@@ -363,27 +324,9 @@ func (f *follower) Close() error {
 	return err
 }
 
-// Receive and the following methods forward to the driver's connection.
-func (f *follower) Receive() (any, error) {
-	v, err := f.Conn.Receive()
-	f.heard(err)
-	return v, err
-}
-
+// ReceiveWithTimeout is how a Line gets replies.
 func (f *follower) ReceiveWithTimeout(d time.Duration) (any, error) {
-	v, err := redis.ReceiveWithTimeout(f.Conn, d)
-	f.heard(err)
-	return v, err
-}
-
-func (f *follower) Do(name string, args ...any) (any, error) {
-	v, err := f.Conn.Do(name, args...)
-	f.heard(err)
-	return v, err
-}
-
-func (f *follower) DoWithTimeout(d time.Duration, name string, args ...any) (any, error) {
-	v, err := redis.DoWithTimeout(f.Conn, d, name, args...)
+	v, err := f.ConnWithTimeout.ReceiveWithTimeout(d)
 	f.heard(err)
 	return v, err
 }

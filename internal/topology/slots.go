@@ -23,25 +23,23 @@ type Cluster struct {
 	dial  func(address string) redisconn.Dial
 	met   atomic.Bool // a server was asked whether it is in cluster mode
 
-	mu     sync.RWMutex // protects the fields below
-	owners [keys.Slots]uint16
-	nodes  []string // the indexes in owners refer to it; 0 is unknown
-	others []string // known nodes that may own nothing
+	mu     sync.RWMutex       // protects the fields below
+	owners [keys.Slots]string // "" if it isn't known
+	others []string           // known nodes that may own nothing
 	pace   pace
-	watch  map[*func()]bool
+	watch  []func()
 }
 
 // Intervals between requests for all owners.
 const (
-	askFirst   = 250 * time.Millisecond // after an answer with changes
-	askMost    = time.Second            // after some without changes
-	askRefused = time.Minute            // after a refusal
-	mostNodes  = 4096                   // limit of known nodes; a cluster has up to 1,000
+	askEvery   = 500 * time.Millisecond
+	askRefused = time.Minute // after a refusal
+	mostOthers = 4096        // a cluster has up to 1,000 nodes
 )
 
 // NewCluster returns a Cluster that only knows the addresses of some nodes.
 func NewCluster(seeds []string, dial func(address string) redisconn.Dial) *Cluster {
-	return &Cluster{seeds: slices.Clone(seeds), dial: dial, nodes: []string{""}, pace: pace{pause: askFirst}, watch: map[*func()]bool{}}
+	return &Cluster{seeds: slices.Clone(seeds), dial: dial}
 }
 
 // IsCluster reports whether keys are on several servers.
@@ -51,21 +49,19 @@ func (s *Servers) IsCluster() bool { return s.cluster != nil }
 func (c *Cluster) owner(slot int) string {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	return c.nodes[c.owners[slot]]
+	return c.owners[slot]
 }
 
 // all returns the nodes that own slots, sorted, and all known nodes.
 func (c *Cluster) all() (owners, known []string) {
 	c.mu.RLock()
 	defer c.mu.RUnlock()
-	own := make([]bool, len(c.nodes))
-	for _, at := range c.owners {
-		own[at] = true
-	}
-	for at, is := range own {
-		if at > 0 && is {
-			owners = append(owners, c.nodes[at])
+	seen, last := map[string]bool{"": true}, ""
+	for _, at := range c.owners { // ranges of slots have the same owner
+		if at != last && !seen[at] {
+			seen[at], owners = true, append(owners, at)
 		}
+		last = at
 	}
 	slices.Sort(owners)
 	known = slices.Concat(owners, c.others, c.seeds)
@@ -86,46 +82,23 @@ func (c *Cluster) members() (owners, replicas []string) {
 // moved records the owner of a slot.
 func (c *Cluster) moved(slot int, address string) {
 	c.mu.Lock()
-	changed := c.nodes[c.owners[slot]] != address
-	if changed {
-		if len(c.nodes) > mostNodes { // the addresses may be made up
-			c.nodes, c.owners = c.nodes[:1], [keys.Slots]uint16{}
-		}
-		c.owners[slot] = c.indexLocked(address)
-	}
+	changed := c.owners[slot] != address
+	c.owners[slot] = address
 	c.mu.Unlock()
 	if changed {
 		c.tell()
 	}
-}
-
-func (c *Cluster) indexLocked(address string) uint16 {
-	if at := slices.Index(c.nodes, address); at > 0 {
-		return uint16(at)
-	}
-	c.nodes = append(c.nodes, address)
-	return uint16(len(c.nodes) - 1)
 }
 
 // take records a node's answer about all owners.
 func (c *Cluster) take(said *owned) {
 	c.mu.Lock()
 	changed := false
-	old := c.nodes
-	c.nodes, c.others = []string{""}, said.others
-	for slot := range c.owners {
-		before, now := old[c.owners[slot]], said.nodes[said.owners[slot]]
-		if now == "" {
-			now = before // if no node owns a slot, its last owner knows best
+	c.others = said.others
+	for slot, now := range said.owners {
+		if now != "" && now != c.owners[slot] { // if no node owns a slot, its last owner knows best
+			c.owners[slot], changed = now, true
 		}
-		changed = changed || before != now
-		c.owners[slot] = 0
-		if now != "" {
-			c.owners[slot] = c.indexLocked(now)
-		}
-	}
-	if changed {
-		c.pace.pause = askFirst
 	}
 	c.mu.Unlock()
 	if changed {
@@ -133,24 +106,16 @@ func (c *Cluster) take(said *owned) {
 	}
 }
 
-// onChange calls f after owners have changed, until stop is called. f must not block.
-func (c *Cluster) onChange(f func()) (stop func()) {
+// onChange calls f after owners have changed. f must not block.
+func (c *Cluster) onChange(f func()) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.watch[&f] = true
-	return func() {
-		c.mu.Lock()
-		defer c.mu.Unlock()
-		delete(c.watch, &f)
-	}
+	c.watch = append(slices.Clip(c.watch), f)
 }
 
 func (c *Cluster) tell() {
 	c.mu.RLock()
-	all := make([]func(), 0, len(c.watch))
-	for f := range c.watch {
-		all = append(all, *f)
-	}
+	all := c.watch
 	c.mu.RUnlock()
 	for _, f := range all {
 		f()
@@ -162,7 +127,6 @@ type pace struct {
 	asking  bool
 	refused bool // the user lacks the permission, as of the last request
 	next    time.Time
-	pause   time.Duration
 }
 
 // mayAsk reports whether to ask nodes now. If so, the caller must call asked.
@@ -187,17 +151,16 @@ func (c *Cluster) isRefused() bool {
 func (c *Cluster) asked(now time.Time, refused bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	pause := c.pace.pause
+	pause := askEvery
 	if refused {
 		pause = askRefused
 	}
-	c.pace = pace{refused: refused, next: now.Add(redisconn.Jitter(pause)), pause: min(2*c.pace.pause, askMost)}
+	c.pace = pace{refused: refused, next: now.Add(redisconn.Jitter(pause))}
 }
 
 // owned is an answer to CLUSTER SLOTS.
 type owned struct {
-	owners [keys.Slots]uint16
-	nodes  []string // the first one means no owner
+	owners [keys.Slots]string
 	others []string
 }
 
@@ -210,7 +173,7 @@ func readSlots(reply any, from string) (*owned, error) {
 		return nil, errSlots
 	}
 	host, _, _ := net.SplitHostPort(from)
-	said, index := &owned{nodes: []string{""}}, map[string]uint16{}
+	said := &owned{}
 	for _, r := range ranges {
 		of, _ := r.([]any)
 		if len(of) < 3 {
@@ -226,23 +189,12 @@ func readSlots(reply any, from string) (*owned, error) {
 			return nil, err
 		}
 		for _, replica := range of[3:] {
-			if at, err := readNode(replica, host); err == nil && at != "" && len(said.others) < mostNodes && !slices.Contains(said.others, at) {
+			if at, err := readNode(replica, host); err == nil && at != "" && len(said.others) < mostOthers && !slices.Contains(said.others, at) {
 				said.others = append(said.others, at)
 			}
 		}
-		if owner == "" {
-			continue
-		}
-		at := index[owner]
-		if at == 0 {
-			if len(said.nodes) > mostNodes {
-				return nil, errSlots
-			}
-			at = uint16(len(said.nodes))
-			said.nodes, index[owner] = append(said.nodes, owner), at
-		}
 		for slot := first; slot <= last; slot++ {
-			said.owners[slot] = at
+			said.owners[slot] = owner
 		}
 	}
 	return said, nil

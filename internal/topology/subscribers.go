@@ -17,10 +17,9 @@ import (
 // its queue, since only that node's reply to PUBLISH counts it. It moves with the slot; then there
 // is a gap, followed by Synced.
 type Subscribers struct {
-	one   *redisconn.Subscriber // to the single server; nil in a cluster
-	line  func(dial redisconn.Dial) *redisconn.Subscriber
-	by    *Router // knows the owners, and asks for them
-	leave func()  // ends the notifications of changes
+	one  *redisconn.Subscriber // to the single server; nil in a cluster
+	line func(dial redisconn.Dial) *redisconn.Subscriber
+	by   *Router // knows the owners, and asks for them
 
 	mu      sync.Mutex               // protects the fields below
 	nodes   map[string]*listenedNode // nodes with listeners
@@ -41,9 +40,6 @@ type place struct {
 	at   string
 	here *redisconn.Subscription // its subscription on that node
 	gone bool                    // the node no longer has it
-	left time.Time               // when it last left a node; zero if it never has
-	due  time.Time               // if it is gone and may be on any node: when it leaves
-	held time.Time               // when it was confirmed, while the listener isn't to be notified yet; zero otherwise
 }
 
 // lookAfter is the delay between a change and the move of subscriptions: several changes come
@@ -58,7 +54,7 @@ func NewSubscribers(p *Servers, by *Router, line func(dial redisconn.Dial) *redi
 		s.one = line(p.dial)
 		return s
 	}
-	s.leave = p.cluster.onChange(s.changed)
+	p.cluster.onChange(s.changed)
 	return s
 }
 
@@ -80,6 +76,9 @@ func (s *Subscribers) AddAll(l *redisconn.Subscription) error {
 
 func (s *Subscribers) add(slot int, l *redisconn.Subscription) error {
 	at := s.by.home(slot, "")
+	if slot != anySlot && s.by.cluster.owner(slot) == "" {
+		s.by.learn(at) // a replica of the owner would confirm the subscription, too
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.closing {
@@ -99,7 +98,7 @@ func (s *Subscribers) putLocked(l *redisconn.Subscription, p *place) error {
 	}
 	node.listeners++
 	here := *l
-	p.here, p.gone, p.held = &here, false, time.Time{}
+	p.here, p.gone = &here, false
 	sharded := func(t redisconn.Topic) bool { return t.Sharded }
 	if p.slot != anySlot && !slices.ContainsFunc(l.Topics, sharded) {
 		// With this topic, the node reports that it doesn't have the slot, or no longer has it.
@@ -114,8 +113,7 @@ func (s *Subscribers) putLocked(l *redisconn.Subscription, p *place) error {
 		}
 	}
 	here.Synced = func() {
-		s.stay(l, &here)
-		if !s.elsewhere(l, &here) && !s.hold(l, &here) {
+		if p, is := s.placeOf(l, &here); is && !p.gone { // otherwise it will move, and is synced on the new node
 			l.Synced()
 		}
 	}
@@ -130,74 +128,39 @@ func (s *Subscribers) putLocked(l *redisconn.Subscription, p *place) error {
 
 // takeLocked ends a subscription on its node. A node without listeners is forgotten: its connection
 // ends with the last subscription.
-func (s *Subscribers) takeLocked(p *place) {
+func (s *Subscribers) takeLocked(p *place, end func(*redisconn.Subscriber, *redisconn.Subscription)) {
 	node := s.nodes[p.at]
-	node.Remove(p.here)
+	end(node.Subscriber, p.here)
 	if node.listeners--; node.listeners == 0 {
 		delete(s.nodes, p.at)
 	}
 }
 
-// elsewhere reports whether a node has reported that it doesn't have a subscription. Its other
-// confirmations are then useless: the subscription will move, and is synced on the new node.
-func (s *Subscribers) elsewhere(l, here *redisconn.Subscription) bool {
+// placeOf returns where a listener is, unless it has been removed or is elsewhere than here.
+func (s *Subscribers) placeOf(l, here *redisconn.Subscription) (p place, is bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	p := s.places[l]
-	return p == nil || p.here != here || p.slot != anySlot && p.gone
-}
-
-// holdFor is how long a confirmation is held back while the owner of the slot isn't known.
-const holdFor = askMost
-
-// hold reports whether to notify a listener later that it is subscribed: a replica of the owner
-// confirms subscriptions as the owner does, and as long as no owner is known, the node may be a
-// replica.
-func (s *Subscribers) hold(l, here *redisconn.Subscription) bool {
-	s.mu.Lock()
-	p := s.places[l]
-	held := p != nil && p.here == here && p.slot != anySlot && s.by.cluster.owner(p.slot) == "" && !s.by.cluster.isRefused()
-	if held {
-		p.held = time.Now()
+	if at := s.places[l]; at != nil && at.here == here {
+		return *at, true
 	}
-	s.mu.Unlock()
-	if held {
-		s.changed()
-	}
-	return held
-}
-
-// release notifies a listener that it is subscribed, if that was held back.
-func (s *Subscribers) release(l, here *redisconn.Subscription) {
-	s.mu.Lock()
-	p := s.places[l]
-	held := p != nil && p.here == here && !p.held.IsZero() && !p.gone && !s.closing
-	if held {
-		p.held = time.Time{}
-	}
-	s.mu.Unlock()
-	if held {
-		l.Synced()
-	}
+	return place{}, false
 }
 
 // moved records that a node no longer has a subscription, and which node does.
 func (s *Subscribers) moved(l, here *redisconn.Subscription, to string) {
 	s.mu.Lock()
-	p := s.places[l]
-	slot, at := anySlot, ""
-	if p != nil && p.here == here {
-		p.gone, slot, at = true, p.slot, p.at
+	if p := s.places[l]; p != nil && p.here == here {
+		p.gone = true
 	}
 	s.mu.Unlock()
-	if slot != anySlot && to != "" {
-		s.by.cluster.moved(slot, whole(to, at))
+	if p, is := s.placeOf(l, here); is && p.slot != anySlot && to != "" {
+		s.by.cluster.moved(p.slot, whole(to, p.at))
 	}
 	s.changed()
 }
 
 // A subscription that may be on any node leaves an unreachable node, or one that refuses the login,
-// this long after it left the previous one. Until then it is retried on that node.
+// after this time. Until then it is retried on that node.
 const (
 	leaveAfter  = time.Second
 	loginsAfter = 30 * time.Second
@@ -209,28 +172,13 @@ func (s *Subscribers) failed(l, here *redisconn.Subscription, err error) {
 	if redisconn.Refused(err) {
 		after = loginsAfter
 	}
-	s.mu.Lock()
-	p, at := s.places[l], ""
-	if p != nil && p.here == here {
-		at = p.at
-		if p.slot == anySlot && !p.gone {
-			p.gone, p.due = true, p.left.Add(after)
-			time.AfterFunc(time.Until(p.due), s.changed)
-		}
+	p, is := s.placeOf(l, here)
+	if !is {
+		return
 	}
-	s.mu.Unlock()
-	if at != "" {
-		s.by.learn(s.by.home(anySlot, at))
-		s.changed()
-	}
-}
-
-// stay records that a subscription that may be on any node is confirmed where it is.
-func (s *Subscribers) stay(l, here *redisconn.Subscription) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	if p := s.places[l]; p != nil && p.here == here && p.slot == anySlot {
-		p.gone = false
+	s.by.learn(s.by.home(anySlot, p.at))
+	if p.slot == anySlot {
+		time.AfterFunc(after, func() { s.move(l, here, s.by.home(anySlot, p.at)) })
 	}
 }
 
@@ -253,24 +201,12 @@ func (s *Subscribers) look() {
 	}
 	s.mu.Unlock()
 	for l, was := range all {
-		to := was.at
-		if was.slot == anySlot && was.gone {
-			if time.Now().Before(was.due) {
-				continue // look will run again then
-			}
-			to = s.by.home(anySlot, was.at)
-		} else if was.slot != anySlot {
-			to = cmp.Or(s.by.cluster.owner(was.slot), was.at)
+		if was.slot == anySlot {
+			continue
 		}
-		switch {
-		case was.gone || to != was.at:
+		to := cmp.Or(s.by.cluster.owner(was.slot), was.at)
+		if was.gone || to != was.at {
 			s.move(l, was.here, to)
-		case was.held.IsZero():
-		case s.by.cluster.owner(was.slot) != "" || s.by.cluster.isRefused() || time.Since(was.held) > holdFor:
-			s.release(l, was.here)
-		default:
-			s.by.learn(was.at)
-			s.changed() // run again
 		}
 	}
 }
@@ -281,8 +217,8 @@ func (s *Subscribers) move(l, here *redisconn.Subscription, to string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if p := s.places[l]; p != nil && p.here == here && !s.closing {
-		s.takeLocked(p)
-		p.at, p.left = to, time.Now()
+		s.takeLocked(p, (*redisconn.Subscriber).Leave)
+		p.at = to
 		_ = s.putLocked(l, p) // it fails only if all are closed
 	}
 }
@@ -298,7 +234,7 @@ func (s *Subscribers) Remove(l *redisconn.Subscription) {
 	defer s.mu.Unlock()
 	if p := s.places[l]; p != nil {
 		delete(s.places, l)
-		s.takeLocked(p)
+		s.takeLocked(p, (*redisconn.Subscriber).Remove)
 	}
 }
 
@@ -308,7 +244,6 @@ func (s *Subscribers) Close() {
 		s.one.Close()
 		return
 	}
-	s.leave()
 	s.mu.Lock()
 	s.closing = true
 	if s.timer != nil {

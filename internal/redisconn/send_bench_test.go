@@ -11,8 +11,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// BenchmarkRounds compares rounds of two scripts with a payload each: one after the other on a Line, and
-// on a Stream with one or two in flight for each queue.
+// BenchmarkRounds compares rounds of two scripts with a payload each: in turn, and with one or two in flight for each
+// queue.
 func BenchmarkRounds(b *testing.B) {
 	server := redistest.Start(b)
 	b.Run("near", func(b *testing.B) { benchmarkRounds(b, server.URL()) })
@@ -34,7 +34,7 @@ func benchmarkRounds(b *testing.B, url string) {
 		}
 	}
 	for _, queues := range []int{1, 4} {
-		b.Run(fmt.Sprintf("queues=%d/line", queues), func(b *testing.B) {
+		b.Run(fmt.Sprintf("queues=%d/in turn", queues), func(b *testing.B) {
 			l := redisconn.NewLine(dial, 0)
 			defer l.Close()
 			over := make(chan bool)
@@ -51,8 +51,8 @@ func benchmarkRounds(b *testing.B, url string) {
 			}
 		})
 		for _, flight := range []int{1, 2} {
-			b.Run(fmt.Sprintf("queues=%d/stream/flight=%d", queues, flight), func(b *testing.B) {
-				s := redisconn.NewStream(dial, 0)
+			b.Run(fmt.Sprintf("queues=%d/flight=%d", queues, flight), func(b *testing.B) {
+				s := redisconn.NewLine(dial, 0)
 				defer s.Close()
 				over := make(chan bool)
 				for q := range queues {

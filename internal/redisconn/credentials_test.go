@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"strings"
-	"sync/atomic"
 	"testing"
 	"time"
 
@@ -13,41 +12,6 @@ import (
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
-
-// A line that is in use replaces its connection from time to time, and no call notices. If dialing
-// the next one fails, it keeps the current one.
-func TestRenewal(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	dial := redistest.Sure(redisconn.FromURL(server.URL()))(t)
-	var dials atomic.Int32
-	var refuse atomic.Bool
-	l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
-		dials.Add(1)
-		if refuse.Load() {
-			return nil, errors.New("no more")
-		}
-		return dial(ctx)
-	}, 0).Renewed(20 * time.Millisecond)
-	t.Cleanup(l.Close)
-	call := func() int64 {
-		t.Helper()
-		return redistest.Sure(redis.Int64(l.One(context.Background(), redisconn.Command("CLIENT", "ID"))))(t)
-	}
-	seen := map[int64]bool{}
-	redistest.Eventually(t, "it has had four connections", func() bool { seen[call()] = true; return len(seen) == 4 })
-
-	refuse.Store(true)
-	last, before := call(), dials.Load()
-	redistest.Eventually(t, "it tries to replace the last", func() bool { last = call(); return dials.Load() >= before+2 })
-	is.Equal(call(), last)
-	l.Close()
-	conn := redistest.Dial(t, server.URL())
-	redistest.Eventually(t, "no connections are left", func() bool {
-		list := redistest.Sure(redis.String(conn.Do("CLIENT", "LIST")))(t)
-		return strings.Count(list, "id=") == 1
-	})
-}
 
 // Credentials is called at each dial. Its error or panic becomes the error of the dial. No error
 // contains a password.

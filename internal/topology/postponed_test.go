@@ -62,7 +62,7 @@ func TestPostponed(t *testing.T) {
 	}
 
 	b := node(t, always(lonely)) // a router that isn't patient doesn't wait
-	r = topology.Over(redisconn.NewLine(redistest.Sure(redisconn.FromURL("redis://"+b.address))(t), timeout))
+	r = topology.Over(redisconn.NewLine(redistest.Sure(topology.Open("redis://"+b.address, topology.Options{}))(t).Dial(), timeout))
 	defer r.Close()
 	_, err := r.One(t.Context(), get)
 	is.True(redisconn.Postponed(err) == redisconn.Alone)
@@ -96,27 +96,4 @@ func TestPostponedHasAnEnd(t *testing.T) {
 		sent := errors.Is(err, redisconn.ErrUnknown) // the last try was in flight
 		is.True(errors.Is(err, end.err) && (sent || end.err == redisconn.ErrClosed || strings.Contains(err.Error(), "NOREPLICAS")))
 	}
-}
-
-// A call isn't repeated after a later call was answered: the meaning of that answer may depend on
-// their order.
-func TestPostponedKeepsOrder(t *testing.T) {
-	is := redistest.Parallel(t)
-	tries := 0
-	a := node(t, func(command string) string {
-		if strings.HasPrefix(command, "GET") {
-			if tries++; tries%2 == 1 {
-				return "-LOADING Redis is loading the dataset in memory"
-			}
-			return "$1\r\na"
-		}
-		return ""
-	})
-	r := alone(t, a, timeout)
-	r.Watch()
-	is.Equal(redistest.Sure(redis.String(r.One(t.Context(), get)))(t), "a")
-	replies := r.Do(t.Context(), get, redisconn.Command("GET", "{q}second"))
-	is.True(redisconn.Answered(replies[0].Err))
-	is.NoErr(replies[1].Err)
-	is.Equal(a.heard("GET"), 4)
 }

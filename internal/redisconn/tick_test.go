@@ -1,13 +1,10 @@
 package redisconn_test
 
 import (
-	"bytes"
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
-	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -18,7 +15,7 @@ import (
 
 // While Redis is silent, each caller waits for the timeout, however long others have waited when
 // it comes. That holds again after the line was idle.
-func TestAlarm(t *testing.T) {
+func TestTimeoutOfEach(t *testing.T) {
 	is := redistest.Parallel(t)
 	const timeout = 500 * time.Millisecond
 	over := make(chan struct{})
@@ -37,14 +34,14 @@ func TestAlarm(t *testing.T) {
 			})
 		}
 		callers.Wait()
-		redistest.Eventually(t, "the timer stops", func() bool { return !l.Alarmed() })
+		redistest.Eventually(t, "the timer stops", func() bool { return !l.Ticks() })
 	}
 	is.Equal(l.Waiting(), 0)
 }
 
 // A call that waits for its turn while Redis gives signs of life doesn't fail, even if Redis was
 // silent when it began to wait.
-func TestAlarmBehindAnswers(t *testing.T) {
+func TestTimeoutBehindAnswers(t *testing.T) {
 	is := redistest.Parallel(t)
 	const timeout, limit, piece, pieces = time.Second, 1625 * time.Millisecond, 4 << 10, 80 // so long that a busy machine doesn't stand still for a timeout
 	arrived := make(chan bool, 1)
@@ -75,49 +72,11 @@ func TestAlarmBehindAnswers(t *testing.T) {
 }
 
 // A closed line has no timer, which would keep it in memory for a long time if the timeout is long.
-func TestAlarmEnds(t *testing.T) {
+func TestTimerEnds(t *testing.T) {
 	is := redistest.Parallel(t)
 	l := lineOf(t, redistest.URL(), time.Hour)
 	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
-	is.True(l.Alarmed())
+	is.True(l.Ticks())
 	l.Close()
-	is.True(!l.Alarmed())
-}
-
-// While a call is being sent, its caller doesn't leave, however long Redis is silent: if its context
-// can't end, the payload belongs to the caller again as soon as the call returns.
-func TestAlarmWhileSending(t *testing.T) {
-	is := redistest.Parallel(t)
-	const timeout, limit, size = 200 * time.Millisecond, 450 * time.Millisecond, 4 << 20
-	arrived := make(chan string, 1)
-	server := redistest.Listen(t, func(c net.Conn) {
-		for words := range redistest.Requests(&halting{Conn: c, after: size / 2, halt: 3 * limit}) {
-			if words[0] == "SET" {
-				arrived <- words[2]
-			}
-			_, _ = c.Write([]byte("+OK\r\n"))
-		}
-	})
-	l := lineOf(t, server.URL(), timeout)
-	payload := bytes.Repeat([]byte("a"), size)
-	_, err := l.One(context.Background(), redisconn.Command("SET", "k", payload))
-	clear(payload)
-	is.NoErr(err)
-	is.Equal(strings.Count(<-arrived, "a"), size)
-}
-
-// A halting connection stops reading once, for a while.
-type halting struct {
-	net.Conn
-	after int // bytes
-	halt  time.Duration
-}
-
-func (c *halting) Read(p []byte) (int, error) {
-	n, err := c.Conn.Read(p)
-	if c.after -= n; c.after <= 0 && c.halt > 0 {
-		time.Sleep(c.halt)
-		c.halt = 0
-	}
-	return n, err
+	is.True(!l.Ticks())
 }
