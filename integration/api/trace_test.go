@@ -456,11 +456,8 @@ func TestTracePanics(t *testing.T) {
 	note := trace.Ended
 	trace.Ended = func(task worqrtrace.Task) {
 		note(task)
-		switch task.Token % 3 {
-		case 1:
+		if task.Token%2 == 0 {
 			panic("no")
-		case 2:
-			panic(evil{runtime.Goexit}) // its Error method ends the goroutine
 		}
 		runtime.Goexit()
 	}
@@ -473,6 +470,23 @@ func TestTracePanics(t *testing.T) {
 	r.paired(t)
 	is.Equal(len(r.of("left")), 1)
 	is.Equal(len(log.Lines("a Trace function panicked")), 1)
+}
+
+// The same if it panics with an error whose Error method ends the goroutine.
+func TestTracePanicsWithGoexit(t *testing.T) {
+	t.Parallel()
+	r := &record{}
+	trace := r.trace()
+	note := trace.Enqueued
+	trace.Enqueued = func(q worqrtrace.Queue) {
+		note(q)
+		panic(evil{runtime.Goexit})
+	}
+	_, q := openQueue(t, worqr.Options{Trace: trace})
+	for range 3 {
+		enqueue(t, q, "x")
+	}
+	r.await(t, "enqueued", 3)
 }
 
 // A function that blocks doesn't delay tasks, heartbeats or the end of the peer. Calls that don't
