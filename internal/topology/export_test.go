@@ -45,3 +45,10 @@ func InCluster(c *Cluster) *Servers { return &Servers{cluster: c} }
 
 // Moved records the owner of a slot.
 func (c *Cluster) Moved(slot int, address string) { c.moved(slot, address) }
+
+// Consider does what the watch does with a master, after its last user has left.
+func Consider(master string) {
+	server := redisconn.Server{Network: "tcp"}
+	s := newSentinels("m", nil, server, server, new(atomic.Pointer[func()]))
+	s.consider(context.Background(), answer{address: master, epoch: 1})
+}

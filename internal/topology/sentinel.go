@@ -228,8 +228,10 @@ func (s *sentinels) leave() {
 	if s.users--; s.users > 0 {
 		return
 	}
-	s.stop()
-	s.stop = nil
+	if s.stop != nil { // otherwise the watch has ended, and this is the connection that it was making
+		s.stop()
+		s.stop = nil
+	}
 	for _, c := range s.kept {
 		_ = c.Close() // not needed anymore
 	}

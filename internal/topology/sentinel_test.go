@@ -220,3 +220,9 @@ func TestSentinelsAreGone(t *testing.T) {
 	is.True(errors.Is(<-over, redisconn.ErrClosed))
 	is.True(time.Since(began) < 20*time.Second) // not after an hour; at once on an idle machine
 }
+
+// The last user may leave after the watch has connected to a new master, as in a failover.
+func TestLastUserLeavesWatch(t *testing.T) {
+	t.Parallel()
+	topology.Consider(redistest.Start(t).Addr())
+}
