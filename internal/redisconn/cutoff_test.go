@@ -108,7 +108,8 @@ func TestCutOff(t *testing.T) {
 	}
 }
 
-// A call whose context ends while the line dials isn't sent, whatever the result of the dial.
+// A call whose context ends while the line dials isn't sent, whatever the result of the dial. Neither is one whose
+// context has ended before.
 func TestCutOffWhileDialling(t *testing.T) {
 	is := redistest.Parallel(t)
 	server := redistest.Start(t)
@@ -131,6 +132,8 @@ func TestCutOffWhileDialling(t *testing.T) {
 	err := <-result
 	is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
 	close(on)
+	_, err = l.One(ctx, redisconn.Command("INCR", "n"))
+	is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
 	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("EXISTS", "n"))))(t), 0)
 }
 

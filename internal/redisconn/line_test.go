@@ -3,12 +3,7 @@ package redisconn_test
 import (
 	"context"
 	"errors"
-	"fmt"
-	"net"
 	"os"
-	"runtime"
-	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -39,69 +34,6 @@ func begin(ctx context.Context, l *redisconn.Line, c redisconn.Call) <-chan erro
 	return ended
 }
 
-// Once a call is answered, the line keeps nothing of it, even if its caller had left.
-func TestLateReplyKeepsNothing(t *testing.T) {
-	is := redistest.Parallel(t)
-	arrived, goOn := make(chan struct{}), make(chan struct{})
-	server := redistest.Listen(t, func(c net.Conn) {
-		for words := range redistest.Requests(c) {
-			if words[0] == "SET" {
-				arrived <- struct{}{}
-				<-goOn
-			}
-			_, _ = c.Write([]byte("+OK\r\n"))
-		}
-	})
-	l := lineOf(t, server.URL(), time.Hour)
-	freed := make(chan struct{})
-	func() {
-		payload := make([]byte, 1<<20)
-		runtime.AddCleanup(&payload[0], func(freed chan struct{}) { close(freed) }, freed)
-		ctx, leave := context.WithCancel(t.Context())
-		left := make(chan error)
-		go func() {
-			_, err := l.One(ctx, redisconn.Command("SET", "k", payload))
-			left <- err
-		}()
-		<-arrived
-		leave()
-		is.True(errors.Is(<-left, redisconn.ErrUnknown))
-	}()
-	close(goOn)
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t) // the reply to SET has come
-	redistest.Eventually(t, "the payload is freed", func() bool {
-		runtime.GC()
-		select {
-		case <-freed:
-			return true
-		default:
-			return false
-		}
-	})
-}
-
-// Concurrent callers share a connection, and each gets its own reply.
-func TestSharing(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	l := line(t, server.URL())
-	var all sync.WaitGroup
-	for i := range 100 {
-		all.Go(func() {
-			for j := range 20 {
-				want := fmt.Sprint(i, "/", j)
-				got, err := redis.String(l.One(t.Context(), redisconn.Command("ECHO", want)))
-				if err != nil || got != want {
-					t.Errorf("got %q, %v; want %q", got, err, want)
-				}
-			}
-		})
-	}
-	all.Wait()
-	info := redistest.Sure(redis.String(redistest.Dial(t, server.URL()).Do("INFO", "clients")))(t)
-	is.True(strings.Contains(info, "connected_clients:2")) // the line's and ours
-}
-
 // Scripts are loaded when Redis doesn't know them, even in the middle of a pipeline.
 func TestScripts(t *testing.T) {
 	is := redistest.Parallel(t)
@@ -116,31 +48,6 @@ func TestScripts(t *testing.T) {
 		}
 		redistest.Do(t, c, "SCRIPT", "FLUSH")
 	}
-}
-
-// A call whose context ends before it is sent isn't carried out. After that, its outcome is
-// unknown.
-func TestContext(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	l := line(t, server.URL())
-	over, end := context.WithCancel(t.Context())
-	end()
-	_, err := l.One(over, redisconn.Command("INCR", "n"))
-	is.True(errors.Is(err, context.Canceled) && !errors.Is(err, redisconn.ErrUnknown))
-
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t) // connects
-	c := redistest.Dial(t, server.URL())
-	redistest.Do(t, c, "CLIENT", "PAUSE", 2000)
-	first, end1 := context.WithTimeout(t.Context(), 400*time.Millisecond)
-	defer end1()
-	_, err = l.One(first, redisconn.Command("INCR", "n")) // sent, without a reply yet
-	is.True(errors.Is(err, context.DeadlineExceeded) && errors.Is(err, redisconn.ErrUnknown))
-	second, end2 := context.WithTimeout(t.Context(), 400*time.Millisecond)
-	defer end2()
-	_, err = l.One(second, redisconn.Command("INCR", "n")) // behind it, not sent
-	is.True(errors.Is(err, context.DeadlineExceeded) && !errors.Is(err, redisconn.ErrUnknown))
-	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("GET", "n"))))(t), 1)
 }
 
 // A nosy is an error whose methods make calls on the line.
@@ -167,35 +74,6 @@ func TestCauseUsesLine(t *testing.T) {
 	is.True(errors.Is(err, redisconn.ErrUnknown))
 	is.Equal(err.Error(), "the reply was lost: nosy")
 	is.True(asked)
-}
-
-// If a reply is lost, the outcomes of its call and of those behind it are unknown. The next call
-// works.
-func TestLostReply(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server.Addr())
-	l := line(t, link.URL())
-	link.LoseReplyTo("INCR")
-	for _, r := range l.Do(t.Context(), redisconn.Command("INCR", "n"), redisconn.Command("INCR", "n")) {
-		is.True(errors.Is(r.Err, redisconn.ErrUnknown))
-	}
-	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n"))))(t), 3)
-}
-
-// Calls aren't sent on a connection that doesn't answer.
-func TestDeafLink(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server.Addr())
-	l := lineOf(t, link.URL(), time.Second)
-	link.Deafen(true)
-	for range 3 {
-		_, err := l.One(t.Context(), redisconn.Command("INCR", "n"))
-		is.True(err != nil && !errors.Is(err, redisconn.ErrUnknown))
-	}
-	link.Deafen(false)
-	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("INCR", "n"))))(t), 1)
 }
 
 // An idle connection is checked before it is used for calls that can't be repeated.

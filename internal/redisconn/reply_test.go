@@ -113,36 +113,6 @@ func endless(c net.Conn) bool {
 	return pieces(c, piece, 1<<15, 20*time.Millisecond)
 }
 
-// Abort cuts off a reply that keeps coming at once, without waiting for the timeout of a silent
-// server.
-func TestAbortOfReply(t *testing.T) {
-	is := redistest.Parallel(t)
-	const silence = 2 * time.Minute // Abort takes seconds on a busy machine
-	comes := make(chan struct{})
-	l := answering(t, silence, func(c net.Conn) bool {
-		_, _ = fmt.Fprintf(c, "$%d\r\n", 1<<29)
-		if !pieces(c, piece, 20, time.Millisecond) {
-			return false
-		}
-		close(comes)
-		return pieces(c, piece, 1<<15, 20*time.Millisecond)
-	})
-	failed := make(chan error, 1)
-	go func() {
-		_, err := l.One(context.Background(), redisconn.Command("GET", "large"))
-		failed <- err
-	}()
-	select {
-	case err := <-failed:
-		t.Fatal(err)
-	case <-comes:
-	}
-	began := time.Now()
-	l.Abort()
-	is.True(errors.Is(<-failed, redisconn.ErrUnknown))
-	is.True(time.Since(began) < silence/2)
-}
-
 // If a caller's context ends while its reply arrives, it returns at once. If nobody else wants
 // the exchange's replies, later callers and Close wait for it no longer than the timeout.
 func TestUnwantedReply(t *testing.T) {
