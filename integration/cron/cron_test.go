@@ -2,10 +2,7 @@
 package cron
 
 import (
-	"context"
-	"fmt"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
@@ -13,7 +10,6 @@ import (
 	"github.com/robfig/cron/v3"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/recur"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -57,50 +53,4 @@ func TestClockChanges(t *testing.T) {
 			}
 		}
 	}
-}
-
-// office returns a schedule of every minute from 9 to an hour, in a zone where it's now between
-// 18:00 and 18:58, or 17:59.
-func office(until int) string {
-	now := time.Now().UTC()
-	wall := 18
-	if now.Minute() >= 59 {
-		wall = 17
-	}
-	east := (wall-now.Hour()+36)%24 - 12
-	return fmt.Sprintf("CRON_TZ=Etc/GMT%+d * 9-%d * * *", -east, until)
-}
-
-// After a deploy, the newer process's expression is in force, even if it differs by an hour a day. The same is
-// true after a peer changes its own.
-func TestDeploys(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	prefix := redistest.Prefix(t)
-	old, newer := parse(t, office(17)), parse(t, office(18))
-	peer := func(s worqr.Schedule) *worqr.Queue {
-		p, err := worqr.Open(redistest.URL(), &worqr.Options{Prefix: prefix, Lease: 600 * time.Millisecond})
-		q := redistest.Sure(p, err)(t).Queue("q")
-		q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
-		is.NoErr(q.Every("x", s, nil, nil))
-		peertest.Run(t, p)
-		return q
-	}
-	soon := func(q *worqr.Queue, what string, want bool) {
-		t.Helper()
-		peertest.Eventually(t, what, func() bool {
-			for r, err := range q.Recurring(t.Context()) {
-				is.NoErr(err)
-				return (time.Until(r.Next) < 2*time.Hour) == want
-			}
-			return false
-		})
-	}
-	q := peer(old)
-	soon(q, "tomorrow", false)
-	soon(peer(newer), "the newer deploy", true)
-	is.NoErr(q.Every("x", parse(t, strings.Replace(office(16), " * ", " */2 ", 1)), nil, nil)) // its next times differ
-	soon(q, "changed by a peer that runs", false)
-	is.NoErr(q.Every("x", newer, nil, nil))
-	soon(q, "and back", true)
 }
