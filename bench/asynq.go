@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"strings"
-	"sync/atomic"
 	"testing"
 
 	"github.com/gomodule/redigo/redis"
@@ -48,15 +47,6 @@ func (s *asynqSystem) work(t testing.TB, handlers int, handle func([]byte)) {
 		handle(t.Payload())
 		return nil
 	})))
-}
-
-func (s *asynqSystem) hold(t testing.TB, n int) {
-	var held atomic.Int64
-	s.work(t, n, func([]byte) {
-		held.Add(1)
-		select {}
-	})
-	reaches(t, "asynq holds all tasks", &held, n)
 }
 
 func (s *asynqSystem) left(t testing.TB) (n int) {

@@ -51,8 +51,6 @@ var measures = map[string]func(t *trial) sample{
 	"process": measureProcess,
 	"latency": measureLatency,
 	"waiting": measureWaiting,
-	"running": measureRunning,
-	"idle":    measureIdle,
 	"beside":  measureBeside,
 	"block":   blockHandlers,
 	"rescue":  rescueTasks,

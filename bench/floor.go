@@ -16,11 +16,9 @@ import (
 // each running task, and an index of these for the worker. It has only trivial handlers, sends no
 // notifications, and recovers nothing.
 type floor struct {
-	url   string
-	conn  redis.Conn // for counting
-	start func(c redis.Conn, processes []any) (started [][]byte, err error)
-	end   func(c redis.Conn, processes []any) error
-	ids   atomic.Int64
+	url  string
+	conn redis.Conn // for counting
+	ids  atomic.Int64
 }
 
 const (
@@ -30,10 +28,8 @@ const (
 	floorLanes   = 2 // connections, each with a batch in flight
 )
 
-func openFloor(start func(redis.Conn, []any) ([][]byte, error), end func(redis.Conn, []any) error) opens {
-	return func(t testing.TB, url string, _ []string) system {
-		return &floor{url: url, conn: redistest.Dial(t, url), start: start, end: end}
-	}
+func openFloor(t testing.TB, url string, _ []string) system {
+	return &floor{url: url, conn: redistest.Dial(t, url)}
 }
 
 // producer makes a new connection, and pushes all payloads with one command.
@@ -60,14 +56,14 @@ func (f *floor) work(t testing.TB, _ int, handle func([]byte)) {
 func (f *floor) drain(c redis.Conn, handle func([]byte)) error {
 	for {
 		processes := f.processes(floorBatch)
-		tasks, err := f.start(c, processes)
+		tasks, err := startAll(c, processes)
 		if err != nil {
 			return err
 		}
 		for _, t := range tasks {
 			handle(t)
 		}
-		if err := f.end(c, processes); err != nil {
+		if err := endAll(c, processes); err != nil {
 			return err
 		}
 		if len(tasks) == 0 {
@@ -84,16 +80,6 @@ func (f *floor) processes(n int) []any {
 		keys[i] = fmt.Sprintf("worqr:process:{q0}:01890000-0000-7000-8000-%012x", last-int64(i))
 	}
 	return keys
-}
-
-func (f *floor) hold(t testing.TB, n int) {
-	for held := 0; held < n; {
-		tasks := redistest.Sure(f.start(f.conn, f.processes(min(n-held, floorBatch))))(t)
-		if len(tasks) == 0 {
-			t.Fatal("the floor ran out of tasks to hold")
-		}
-		held += len(tasks)
-	}
 }
 
 func (f *floor) left(t testing.TB) int {
@@ -117,46 +103,14 @@ for _, process in ipairs(ARGV) do
 end`)
 )
 
-func startScripted(c redis.Conn, processes []any) ([][]byte, error) {
+func startAll(c redis.Conn, processes []any) ([][]byte, error) {
 	return redis.ByteSlices(startScript.Do(c, redis.Args{floorWaiting, floorWorking}.Add(processes...)...))
 }
 
-func endScripted(c redis.Conn, processes []any) error {
+func endAll(c redis.Conn, processes []any) error {
 	_, err := endScript.Do(c, redis.Args{floorWorking}.Add(processes...)...)
 	if errors.Is(err, redis.ErrNil) {
 		err = nil
 	}
 	return err
-}
-
-// flush sends pending commands and reads the replies.
-func flush(c redis.Conn) ([]any, error) {
-	replies, err := redis.Values(c.Do(""))
-	for _, r := range replies {
-		if refused, ok := r.(redis.Error); ok {
-			return nil, refused
-		}
-	}
-	return replies, err
-}
-
-// A pipelinedFloor pushes each payload with a separate command, and sends them all before it reads
-// a reply.
-type pipelinedFloor struct{ *floor }
-
-func openPipelined(_ testing.TB, url string, _ []string) system {
-	return pipelinedFloor{&floor{url: url}}
-}
-
-func (f pipelinedFloor) producer(t testing.TB, _ string) func([][]byte) error {
-	c := redistest.Dial(t, f.url)
-	return func(payloads [][]byte) error {
-		for _, p := range payloads {
-			if err := c.Send("LPUSH", floorWaiting, p); err != nil {
-				return err
-			}
-		}
-		_, err := flush(c)
-		return err
-	}
 }

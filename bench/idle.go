@@ -8,12 +8,6 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// measureIdle measures what a worker with ten handlers on each queue uses while idle.
-func measureIdle(t *trial) sample {
-	t.work(t, 10, func([]byte) {})
-	return t.idle().perSecond()
-}
-
 // idle measures what idle workers use within the window, once they have started up. At startup they
 // do some things only once: they join, and two leases later they look for workers that left without
 // notice. It therefore waits for at least Settle, and then until the number of commands no longer

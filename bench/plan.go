@@ -16,15 +16,13 @@ type step struct {
 	cell
 	job    job
 	run    func(context.Context, testing.TB, job) sample
-	rounds int   // 0 means the requested number
-	memory int64 // bytes that it needs
+	rounds int // 0 means the requested number
 }
 
 // A scenario is measured in rounds, each with every system in turn.
 type scenario struct {
-	name     string
-	together bool // so little work that its steps don't disturb each other
-	steps    []step
+	name  string
+	steps []step
 }
 
 func (s *scenario) add(variant, system string, j job) *step {
@@ -43,7 +41,6 @@ const (
 	delaying   = "latency"
 	storing    = "memory"
 	beside     = "peers"
-	idling     = "idle"
 	recovering = "recovery"
 	setting    = "settings"
 	networking = "network"
@@ -73,8 +70,7 @@ func (s scale) wait(full time.Duration) time.Duration {
 func plan(s scale, patient bool) []scenario {
 	return []scenario{
 		planEnqueue(s), planProcess(s), planSettings(s), planNetwork(s), planLatency(s), planMemory(s),
-		planPeers(s), planIdle(s),
-		planRecovery(s, patient), planDeaths(s), planStall(s),
+		planPeers(s), planRecovery(s, patient), planDeaths(s), planStall(s),
 	}
 }
 
@@ -94,7 +90,6 @@ func planEnqueue(s scale) scenario {
 		{"32 callers", ours, 200_000, 32, 1},
 		{"32 callers", theirs, 60_000, 32, 1},
 		{"32 callers", bare, 150_000, 32, 1},
-		{"32 callers", pipelined, 400_000, 1, 32},
 		{"batches of 100", ours, 500_000, 1, 100},
 		{"batches of 100", added, 200_000, 1, 100},
 		{"32 callers, batches of 100", added, 400_000, 32, 100},
@@ -177,12 +172,8 @@ func planLatency(s scale) scenario {
 
 func planMemory(s scale) scenario {
 	p := scenario{name: storing}
-	systems := []string{ours, theirs, bare}
-	for _, system := range append([]string{added}, systems...) {
-		p.add("waiting", system, job{Measure: "waiting", N: s.of(100_000, 10_000)})
-	}
-	for _, system := range systems {
-		p.add("running", system, job{Measure: "running", N: s.of(10_000, 500)})
+	for _, system := range []string{added, ours, theirs, bare} {
+		p.add("", system, job{Measure: "waiting", N: s.of(100_000, 10_000)})
 	}
 	return p
 }
@@ -209,18 +200,6 @@ func planPeers(s scale) scenario {
 // startUp is how long a new worker does things that it does only once: two leases, and a beat or
 // two.
 const startUp = 8 * time.Second
-
-func planIdle(s scale) scenario {
-	p := scenario{name: idling, together: true}
-	for _, queues := range []int{1, 10} {
-		for _, system := range []string{ours, theirs} {
-			p.add(fmt.Sprint(queues), system, job{
-				Measure: "idle", Queues: queues, Settle: s.wait(startUp), Window: s.wait(10 * time.Second),
-			})
-		}
-	}
-	return p
-}
 
 func planRecovery(s scale, patient bool) scenario {
 	p := scenario{name: recovering}

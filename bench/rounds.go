@@ -16,7 +16,6 @@ import (
 
 // measure runs all rounds of a scenario, each with every system in turn.
 func (r *request) measure(ctx context.Context, p scenario, found results) error {
-	p.steps = slices.DeleteFunc(slices.Clone(p.steps), func(s step) bool { return !r.fits(s) })
 	rounds := 0
 	for _, s := range p.steps {
 		rounds = max(rounds, r.roundsOf(s))
@@ -36,23 +35,12 @@ func (r *request) roundsOf(s step) int {
 	return r.rounds
 }
 
-// fits reports whether there is enough memory for a step, and logs if there isn't.
-func (r *request) fits(s step) bool {
-	free, known := memory("MemAvailable")
-	if !known || s.memory <= free {
-		return true
-	}
-	fmt.Fprintf(r.log, "%s is left out: it needs %s bytes of memory, and %s are free\n",
-		s.cell, figure(float64(s.memory)), figure(float64(free)))
-	return false
-}
-
 func (r *request) round(ctx context.Context, p scenario, round int, found results) error {
 	taken := make([]sample, len(p.steps))
 	errs := make([]error, len(p.steps))
 	var steps errgroup.Group
 	steps.SetLimit(1)
-	if p.together || r.together {
+	if r.together {
 		steps.SetLimit(len(p.steps))
 	}
 	for i, s := range p.steps {

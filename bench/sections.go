@@ -5,9 +5,8 @@ var sections = map[string]func(*report, scenario){
 	enqueuing: func(r *report, p scenario) {
 		r.say("## Enqueue\n")
 		r.bySystem(p, "how", perSecond, serverTime, clientTime)
-		r.say("The floor is LPUSH with redigo, on one connection per caller; pipelined, 32 at a time on one")
-		r.say("connection. This version of asynq has no bulk enqueue. *Behind* means that so many tasks wait already. With Add, each")
-		r.say("task has a key and a 66-byte header, including its name.\n")
+		r.say("The floor is LPUSH with redigo, on one connection per caller. This version of asynq has no bulk enqueue. *Behind*")
+		r.say("means that so many tasks wait already. With Add, each task has a key and a 66-byte header, including its name.\n")
 	},
 	processing: func(r *report, p scenario) {
 		r.say("## Process\n")
@@ -36,19 +35,13 @@ var sections = map[string]func(*report, scenario){
 	},
 	storing: func(r *report, p scenario) {
 		r.say("## Memory\n")
-		r.bySystem(p, "state", column{"bytes", "bytes in Redis per task"})
+		r.bySystem(p, "", column{"bytes", "bytes in Redis per waiting task"})
 	},
 	beside: func(r *report, p scenario) {
 		r.say("## With idle peers\n")
 		r.bySystem(p, "peers", column{"commands", "commands per task"}, serverTime,
 			column{"commands/s", "commands/s while idle"}, column{"requests/s", "requests/s while idle"}, column{"server %", "CPU of Redis while idle, %"})
 		r.say("Tasks arrive one by one, 3 ms apart. The idle peers' own cost is subtracted.\n")
-	},
-	idling: func(r *report, p scenario) {
-		r.say("## Idle\n")
-		r.bySystem(p, "queues", column{"commands/s", "commands/s"}, column{"requests/s", "requests/s"},
-			column{"server %", "CPU of Redis, %"}, column{"client %", "own CPU, %"})
-		r.say("One worker with ten handlers per queue and nothing to do.\n")
 	},
 	recovering: func(r *report, p scenario) {
 		r.say("## Recovery\n")

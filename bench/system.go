@@ -17,34 +17,30 @@ type system interface {
 	// work starts one worker on every queue, with a number of handlers on each. Called again, it
 	// starts another worker. A worker ends with its process.
 	work(t testing.TB, handlers int, handle func(payload []byte))
-	// hold starts n tasks and keeps them.
-	hold(t testing.TB, n int)
 	// left returns how many tasks wait or run.
 	left(t testing.TB) int
 }
 
-// An opens opens a system. It works on queues; hold and left use the first one.
+// An opens opens a system. It works on queues; left is about the first one.
 type opens = func(t testing.TB, url string, queues []string) system
 
 // systems are the systems to measure.
 var systems = map[string]opens{
-	ours:      openWorqr(worqr.HandleOptions{}),
-	oneByOne:  openWorqr(worqr.HandleOptions{Prefetch: -1}),
-	added:     openAdded,
-	theirs:    openAsynq,
-	bare:      openFloor(startScripted, endScripted),
-	pipelined: openPipelined,
-	scripted:  openFloor(startScripted, endScripted),
+	ours:     openWorqr(worqr.HandleOptions{}),
+	oneByOne: openWorqr(worqr.HandleOptions{Prefetch: -1}),
+	added:    openAdded,
+	theirs:   openAsynq,
+	bare:     openFloor,
+	scripted: openFloor,
 }
 
 const (
-	ours      = "worqr"
-	oneByOne  = "worqr, Prefetch: -1"
-	added     = "worqr, Add"
-	theirs    = "asynq"
-	bare      = "floor"
-	pipelined = "floor, pipelined"
-	scripted  = "floor, scripted"
+	ours     = "worqr"
+	oneByOne = "worqr, Prefetch: -1"
+	added    = "worqr, Add"
+	theirs   = "asynq"
+	bare     = "floor"
+	scripted = "floor, scripted"
 )
 
 // patience limits every wait for something that must happen.

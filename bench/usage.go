@@ -75,7 +75,7 @@ func (u usage) since(then usage) usage {
 func (u usage) perTask(n int) sample {
 	d := float64(n)
 	return sample{
-		"tasks/s": d / u.seconds, "wall µs": 1e6 * u.seconds / d,
+		"tasks/s":   d / u.seconds,
 		"server µs": u.server / d, "client µs": u.client / d,
 		"commands": u.commands / d, "requests": u.reads / d,
 	}
@@ -85,7 +85,7 @@ func (u usage) perTask(n int) sample {
 func (u usage) perSecond() sample {
 	return sample{
 		"commands/s": u.commands / u.seconds, "requests/s": u.reads / u.seconds,
-		"server %": u.server / u.seconds / 1e4, "client %": u.client / u.seconds / 1e4,
+		"server %": u.server / u.seconds / 1e4,
 	}
 }
 

@@ -71,16 +71,6 @@ func (s *peerSystem) work(t testing.TB, handlers int, handle func([]byte)) {
 	}()
 }
 
-func (s *peerSystem) hold(t testing.TB, n int) {
-	peer := redistest.Sure(worqr.Open(s.url, nil))(t)
-	redistest.Must(t, peer.StartWorker(context.Background()))
-	q := peer.Queue(s.queues[0])
-	redistest.Must(t, q.StartWork(context.Background()))
-	for held := 0; held < n; {
-		held += len(redistest.Sure(q.StartTasks(context.Background(), min(n-held, 1000)))(t))
-	}
-}
-
 func (s *peerSystem) left(t testing.TB) int {
 	stats := s.stats(t)
 	return stats.Waiting + stats.Scheduled + stats.Running
