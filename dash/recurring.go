@@ -3,7 +3,6 @@ package dash
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"net/url"
 	"slices"
@@ -132,38 +131,23 @@ func (r *recurrences) read(names []string, done chan struct{}) {
 	ctx, end := context.WithTimeout(context.Background(), readTimeout)
 	defer end()
 	begun := time.Now()
-	var (
-		mu       sync.Mutex // protects the variables below
-		all      []recurringRow
-		failures error
-		answered = begun
-	)
-	fail := func(name string, err error) {
-		failures = cmp.Or(failures, fmt.Errorf("queue %q: %w", name, err))
-	}
-	reading.Each(ctx, len(names), reading.Limits{AtOnce: atOnce, Each: queueTimeout}, func(ctx context.Context, i int) {
-		rows, err := r.rows(ctx, names[i])
-		mu.Lock()
-		defer mu.Unlock()
-		if err = reading.Cause(ctx, err); err != nil {
-			fail(names[i], err)
-		}
-		if !errors.Is(err, reading.ErrSlow) {
-			answered = time.Now()
-		}
+	rows := func(ctx context.Context, i int) ([]recurringRow, error) { return r.rows(ctx, names[i]) }
+	lists, errs, answered := reading.Each(ctx, len(names), perQueue, rows)
+	var all []recurringRow
+	var failure error // the first one
+	for i, rows := range lists {
 		all = append(all, rows[:min(len(rows), mostRecurring-len(all))]...)
-	}, func(i int, cause error) {
-		mu.Lock()
-		defer mu.Unlock()
-		fail(names[i], cause)
-	})
+		if errs[i] != nil && failure == nil {
+			failure = fmt.Errorf("queue %q: %w", names[i], errs[i])
+		}
+	}
 	slices.SortFunc(all, func(a, b recurringRow) int {
 		return cmp.Or(a.Next.Compare(b.Next), strings.Compare(a.Queue, b.Queue), strings.Compare(a.Key, b.Key))
 	})
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	r.at, r.took, r.reading, r.err = begun, answered.Sub(begun), nil, failures
-	if failures == nil || len(all) > 0 {
+	r.at, r.took, r.reading, r.err = begun, max(answered.Sub(begun), 0), nil, failure
+	if failure == nil || len(all) > 0 {
 		r.all = all
 	}
 }

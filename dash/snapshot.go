@@ -24,6 +24,8 @@ const (
 	queueTimeout = 2 * time.Second // of one queue
 )
 
+var perQueue = reading.Limits{AtOnce: atOnce, Each: queueTimeout}
+
 // A snapshot is the known state of the fleet at one moment. It doesn't change.
 type snapshot struct {
 	At       time.Time     // when it was read; zero before the first time
@@ -176,16 +178,14 @@ func (f *fleet) count(ctx context.Context, next, last *snapshot) error {
 	if len(ask) == 0 {
 		return nil
 	}
-	answers := make([]time.Time, len(ask))
-	reading.Each(ctx, len(ask), reading.Limits{AtOnce: atOnce, Each: queueTimeout}, func(ctx context.Context, i int) {
-		q := ask[i]
-		q.counts, q.err = f.stats(ctx, q.name)
-		q.err, q.at = reading.Cause(ctx, q.err), next.At
-		if !errors.Is(q.err, reading.ErrSlow) {
-			answers[i] = time.Now()
-		}
-	}, func(i int, cause error) { ask[i].err, ask[i].at = cause, next.At })
-	next.answered = slices.MaxFunc(answers, time.Time.Compare)
+	stats := func(ctx context.Context, i int) (inspect.QueueStats, error) {
+		return f.peer.Queue(ask[i].name).Stats(ctx)
+	}
+	counts, errs, answered := reading.Each(ctx, len(ask), perQueue, stats)
+	next.answered = answered
+	for i, q := range ask {
+		q.counts, q.err, q.at = counts[i], errs[i], next.At
+	}
 	if slices.ContainsFunc(ask, func(q *queueState) bool { return q.err == nil }) {
 		return nil
 	}
@@ -193,10 +193,6 @@ func (f *fleet) count(ctx context.Context, next, last *snapshot) error {
 		return ask[0].err
 	}
 	return nil
-}
-
-func (f *fleet) stats(ctx context.Context, name string) (inspect.QueueStats, error) {
-	return f.peer.Queue(name).Stats(ctx)
 }
 
 // remember adds the counts to the history.

@@ -48,11 +48,9 @@ func someUnread(n int) error {
 // is damaged, or on a node that doesn't answer in time.
 func eachOf[T any](ctx context.Context, all queueNames, read func(context.Context, queueName) (T, error)) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
-		rows, errs := make([]T, len(all)), make([]error, len(all))
-		reading.Each(ctx, len(all), reading.Limits{AtOnce: atOnce, Each: patienceEach}, func(ctx context.Context, i int) {
-			row, err := read(ctx, all[i])
-			rows[i], errs[i] = row, reading.Cause(ctx, err)
-		}, func(i int, cause error) { errs[i] = cause })
+		limits := reading.Limits{AtOnce: atOnce, Each: patienceEach}
+		one := func(ctx context.Context, i int) (T, error) { return read(ctx, all[i]) }
+		rows, errs, _ := reading.Each(ctx, len(all), limits, one)
 		for i, row := range rows {
 			switch {
 			case errs[i] != nil && ctx.Err() != nil:

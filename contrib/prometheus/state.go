@@ -147,21 +147,16 @@ func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, int,
 	}
 	names, first := m.names(ctx, p)
 	names, omitted := m.state.chooseLocked(names, m.opts.MaxQueues, first == nil)
-	var mu sync.Mutex // protects queues and first
+	limits := reading.Limits{AtOnce: readers, Each: m.opts.Timeout / 2}
+	one := func(ctx context.Context, i int) (inspect.QueueStats, error) { return p.Queue(names[i]).Stats(ctx) }
+	stats, errs, _ := reading.Each(ctx, len(names), limits, one)
 	queues := map[string]inspect.QueueStats{}
-	reading.Each(ctx, len(names), reading.Limits{AtOnce: readers, Each: m.opts.Timeout / 2}, func(ctx context.Context, i int) {
-		s, err := p.Queue(names[i]).Stats(ctx)
-		mu.Lock()
-		defer mu.Unlock()
-		if err == nil {
-			queues[names[i]] = s
+	for i, name := range names {
+		if errs[i] == nil {
+			queues[name] = stats[i]
 		}
-		first = cmp.Or(first, err)
-	}, func(_ int, cause error) {
-		mu.Lock()
-		defer mu.Unlock()
-		first = cmp.Or(first, cause)
-	})
+		first = cmp.Or(first, errs[i])
+	}
 	return queues, omitted, first
 }
 

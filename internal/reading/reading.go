@@ -21,12 +21,14 @@ type Limits struct {
 // others have the rest of the queues.
 const slow = 100 * time.Millisecond
 
-// Each calls read for 0 to n-1, in this order except that calls may overtake slow ones, and returns when all
-// have returned. Each call has a context of its own; use [Cause] for the error of a call whose context has ended.
-// If ctx ends, Each calls left for the remaining ones instead.
-func Each(ctx context.Context, n int, l Limits, read func(ctx context.Context, i int), left func(i int, cause error)) {
-	var all sync.WaitGroup
-	defer all.Wait()
+// Each calls read for 0 to n-1, in this order except that calls may overtake slow ones, and returns what all have
+// returned, and when the last of them did, apart from those that failed with ErrSlow. Each call has a context of its
+// own. If ctx ends, the remaining calls aren't made, and its cause is their error.
+func Each[T any](ctx context.Context, n int, l Limits, read func(ctx context.Context, i int) (T, error)) (
+	all []T, errs []error, answered time.Time) {
+	all, errs = make([]T, n), make([]error, n)
+	answers := make([]time.Time, n)
+	var calls sync.WaitGroup
 	room := make(chan struct{}, l.AtOnce)
 	for i := range n {
 		select {
@@ -34,18 +36,28 @@ func Each(ctx context.Context, n int, l Limits, read func(ctx context.Context, i
 		case <-ctx.Done():
 		}
 		if ctx.Err() != nil {
-			left(i, context.Cause(ctx))
+			errs[i] = context.Cause(ctx)
 			continue
 		}
-		all.Go(func() {
+		calls.Go(func() {
 			release := sync.OnceFunc(func() { <-room })
 			defer release()
 			defer time.AfterFunc(slow, release).Stop()
 			ctx, end := context.WithTimeoutCause(ctx, l.Each, ErrSlow)
 			defer end()
-			read(ctx, i)
+			row, err := read(ctx, i)
+			if all[i], errs[i] = row, Cause(ctx, err); errs[i] != ErrSlow {
+				answers[i] = time.Now()
+			}
 		})
 	}
+	calls.Wait()
+	for _, at := range answers {
+		if at.After(answered) {
+			answered = at
+		}
+	}
+	return all, errs, answered
 }
 
 // Cause returns err, or ErrSlow if reading failed because it took too long.

@@ -3,8 +3,7 @@ package reading
 import (
 	"context"
 	"errors"
-	"slices"
-	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -16,37 +15,43 @@ import (
 func TestEach(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	var mu sync.Mutex
-	var read, gaveUp []int
+	begun := time.Now()
+	var left atomic.Int64
+	left.Store(10)
 	well := make(chan struct{}) // closed when all readable ones have been read
-	Each(t.Context(), 20, Limits{AtOnce: 2, Each: time.Hour}, func(ctx context.Context, i int) {
+	all, errs, answered := Each(t.Context(), 20, Limits{AtOnce: 2, Each: time.Hour}, func(ctx context.Context, i int) (int, error) {
 		if i < 10 {
 			select {
 			case <-well:
+				return i, nil
 			case <-ctx.Done():
+				return 0, ctx.Err()
 			}
-			return
 		}
-		mu.Lock()
-		defer mu.Unlock()
-		if read = append(read, i); len(read) == 10 {
+		if left.Add(-1) == 0 {
 			close(well)
 		}
-	}, nil)
-	slices.Sort(read)
-	is.Equal(read, []int{10, 11, 12, 13, 14, 15, 16, 17, 18, 19})
+		return i, nil
+	})
+	for i := range 20 {
+		is.Equal(all[i], i)
+		is.NoErr(errs[i])
+	}
+	is.True(answered.After(begun))
 
-	Each(t.Context(), 3, Limits{AtOnce: 1, Each: time.Millisecond}, func(ctx context.Context, i int) {
+	_, errs, answered = Each(t.Context(), 3, Limits{AtOnce: 1, Each: time.Millisecond}, func(ctx context.Context, i int) (int, error) {
 		<-ctx.Done()
-		is.Equal(Cause(ctx, ctx.Err()), ErrSlow)
 		is.NoErr(Cause(ctx, nil))
-	}, nil)
+		return 0, ctx.Err()
+	})
+	is.Equal(errs, []error{ErrSlow, ErrSlow, ErrSlow})
+	is.True(answered.IsZero())
 	ctx, stop := context.WithCancelCause(t.Context())
 	why := errors.New("enough")
-	Each(ctx, 3, Limits{AtOnce: 1, Each: time.Hour}, func(ctx context.Context, i int) { stop(why) }, func(i int, cause error) {
-		gaveUp = append(gaveUp, i)
-		is.Equal(cause, why)
+	_, errs, _ = Each(ctx, 3, Limits{AtOnce: 1, Each: time.Hour}, func(ctx context.Context, i int) (int, error) {
+		stop(why)
+		return 0, nil
 	})
-	is.Equal(gaveUp, []int{1, 2})
+	is.Equal(errs, []error{nil, why, why})
 	is.Equal(Cause(ctx, why), why)
 }
