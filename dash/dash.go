@@ -102,18 +102,19 @@ type Action struct {
 
 // A dashboard is the handler.
 type dashboard struct {
-	peer   *worqr.Peer
-	opts   Options
-	hooks  *hooks
-	log    *slog.Logger
-	cross  *http.CrossOriginProtection
-	hub    *hub
-	finds  *searches
-	recur  *recurrences
-	jobs   *jobs
-	check  *checkup
-	pages  map[string]builder
-	assets map[string]*asset
+	peer    *worqr.Peer
+	opts    Options
+	hooks   *hooks
+	log     *slog.Logger
+	cross   *http.CrossOriginProtection
+	hub     *hub
+	finds   *searches
+	recur   *recurrences
+	jobs    *jobs
+	check   *checkup
+	pages   map[string]builder
+	servers servers
+	assets  map[string]*asset
 }
 
 // New returns a dashboard of the peer's fleet. It does no I/O; the peer doesn't need to be started.
@@ -146,7 +147,7 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 // ServeHTTP finds the page by the last element of the path, so links are relative, and the
 // dashboard doesn't need to know where it's mounted.
 func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	at := served(r)
+	server := d.servers.running(r)
 	secure(w.Header())
 	if !d.opts.answers(r) {
 		http.Error(w, errHost, http.StatusMisdirectedRequest)
@@ -167,7 +168,7 @@ func (d *dashboard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Allow", "GET, HEAD")
 		d.refuse(w, http.StatusMethodNotAllowed, "This page can only be read.")
 	case name == "stream":
-		d.stream(w, r, at)
+		d.stream(w, r, server)
 	case name == "" && dir == "": // a prefix without its slash was stripped
 		at, _, _ := strings.Cut(r.RequestURI, "?")
 		redirect(w, path.Base(at)+"/")

@@ -5,10 +5,8 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
-	"runtime"
 	"sync"
 	"time"
-	"weak"
 )
 
 // blocks are the parts of a page that change, as HTML, by id.
@@ -23,7 +21,7 @@ const (
 )
 
 // stream sends the changes of a page to a browser, as server-sent events.
-func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) {
+func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, server context.Context) {
 	name := r.URL.Query().Get("show")
 	query := without(r.URL.Query(), "show")
 	build := d.pages[name]
@@ -57,7 +55,8 @@ func (d *dashboard) stream(w http.ResponseWriter, r *http.Request, at *serving) 
 		return
 	}
 	defer d.hub.leave(watch)
-	defer at.atShutdown(end)()
+	forget := context.AfterFunc(server, end)
+	defer forget()
 	s := &sender{w: w, to: http.NewResponseController(w), has: blocks{}}
 	if s.send("retry: 2000\n\n") != nil {
 		return
@@ -120,72 +119,31 @@ func (s *sender) send(text string) error {
 	return s.to.Flush()
 }
 
-// A serving is the state of a server whose requests arrive here. http.Server.Shutdown waits for streams, so
-// they end when it begins.
-type serving struct {
-	mu      sync.Mutex // protects the fields below
-	over    bool       // it's shutting down
-	streams map[*context.CancelFunc]bool
-}
-
-// servers has the state of each server until the server is garbage-collected.
-var servers struct {
+// servers has a context for each server whose requests arrive here. It ends when the server begins to shut down:
+// http.Server.Shutdown waits for streams, so they end then.
+type servers struct {
 	mu sync.Mutex
-	of map[weak.Pointer[http.Server]]*serving // protected by mu
+	of map[*http.Server]context.Context // protected by mu
 }
 
-// served returns the state of a request's server, or nil. Each request calls it first: a stream that hasn't
-// been authorized yet when the server shuts down must end, too.
-func served(r *http.Request) *serving {
+// running returns the context of a request's server. Each request calls it first: a stream that hasn't been
+// authorized yet when the server shuts down must end, too.
+func (s *servers) running(r *http.Request) context.Context {
 	server, ok := r.Context().Value(http.ServerContextKey).(*http.Server)
 	if !ok {
-		return nil
-	}
-	servers.mu.Lock()
-	defer servers.mu.Unlock()
-	at := weak.Make(server)
-	s := servers.of[at]
-	if s != nil {
-		return s
-	}
-	s = &serving{streams: map[*context.CancelFunc]bool{}}
-	if servers.of == nil {
-		servers.of = map[weak.Pointer[http.Server]]*serving{}
-	}
-	servers.of[at] = s
-	runtime.AddCleanup(server, func(at weak.Pointer[http.Server]) {
-		servers.mu.Lock()
-		defer servers.mu.Unlock()
-		delete(servers.of, at)
-	}, at)
-	server.RegisterOnShutdown(s.shutdown)
-	return s
-}
-
-func (s *serving) shutdown() {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	s.over = true
-	for end := range s.streams {
-		(*end)()
-	}
-}
-
-// atShutdown calls end when the server shuts down, or immediately if it has begun to, until forget
-// is called.
-func (s *serving) atShutdown(end context.CancelFunc) (forget func()) {
-	if s == nil {
-		return func() {}
+		return context.Background()
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
-		end()
+	running := s.of[server]
+	if running == nil {
+		var end context.CancelFunc
+		running, end = context.WithCancel(context.Background())
+		server.RegisterOnShutdown(end)
+		if s.of == nil {
+			s.of = map[*http.Server]context.Context{}
+		}
+		s.of[server] = running
 	}
-	s.streams[&end] = true
-	return func() {
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		delete(s.streams, &end)
-	}
+	return running
 }
