@@ -30,8 +30,8 @@ func (s *Session) Compare(last, mark int64) {
 }
 
 func (s *Session) compareLocked(last, mark int64) {
-	if last < mark {
-		s.marks.token = min(s.marks.token, last)
+	if last < min(mark, s.marks.token) { // a lower mark shows that the loss is known
+		s.marks.token = last
 		s.lostLocked("Redis no longer has a token that it had issued")
 	}
 }

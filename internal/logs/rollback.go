@@ -11,15 +11,17 @@ import (
 type Rollback struct {
 	log *Log
 	// Signs are collected for pause, so that one line names all queues. A sign within span belongs
-	// to the same loss: it's only logged for a queue that wasn't named.
+	// to the same loss: it's only logged for a queue that wasn't named. But a loss shows each sign
+	// once on a queue: after that, the queue knows that Redis has less. So the same sign again shows
+	// another loss.
 	pause, span time.Duration
 
-	mu     sync.Mutex      // protects the fields below
-	since  time.Time       // the first sign of the last loss
-	queues map[string]bool // that have shown a sign
-	unsaid []string        // queues that haven't been logged yet
-	sign   string          // the first sign of unsaid
-	timer  *time.Timer     // logs unsaid; nil while there's nothing to log
+	mu     sync.Mutex          // protects the fields below
+	since  time.Time           // the first sign of the last loss
+	signs  map[string][]string // of the last loss, by queue
+	unsaid []string            // queues that haven't been logged yet
+	sign   string              // the first sign of unsaid
+	timer  *time.Timer         // logs unsaid; nil while there's nothing to log
 }
 
 const (
@@ -38,13 +40,13 @@ func NewRollback(log *Log, beat time.Duration) *Rollback {
 func (r *Rollback) Note(queue, sign string) (isNew bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if now := time.Now(); r.queues == nil || now.Sub(r.since) >= r.span {
-		r.since, r.queues = now, map[string]bool{}
+	if now := time.Now(); r.signs == nil || now.Sub(r.since) >= r.span || slices.Contains(r.signs[queue], sign) {
+		r.since, r.signs = now, map[string][]string{}
 	}
-	if r.queues[queue] {
+	r.signs[queue] = append(r.signs[queue], sign)
+	if len(r.signs[queue]) > 1 {
 		return false
 	}
-	r.queues[queue] = true
 	r.unsaid = append(r.unsaid, queue)
 	if r.timer == nil {
 		r.sign = sign
@@ -67,5 +69,6 @@ func (r *Rollback) Flush() {
 		return
 	}
 	slices.Sort(queues)
+	queues = slices.Compact(queues)
 	r.log.Error("worqr: Redis has lost writes; tasks may be lost", "queues", queues[:min(len(queues), mostLost)], "count", len(queues), "evidence", sign)
 }

@@ -40,8 +40,8 @@ func TestRollbackIsLoggedOnce(t *testing.T) {
 		pass(600 * time.Millisecond)
 		is.Equal(said(), []string{"queues [a b c] count 3 evidence a token"})
 		pass(5 * time.Second) // a new master refuses heartbeats at first
-		r.Note("a", "a heartbeat")
-		r.Note("b", "a heartbeat")
+		r.Note("a", "a token")
+		r.Note("b", "a round")
 		pass(2 * time.Second)
 		is.Equal(said(), nil)
 
@@ -50,6 +50,12 @@ func TestRollbackIsLoggedOnce(t *testing.T) {
 		is.Equal(said(), []string{"queues [d] count 1 evidence a heartbeat"})
 		pass(2 * time.Second)
 		is.Equal(said(), nil)
+
+		is.True(r.Note("a", "a token")) // which it had shown already: the next failover came soon
+		is.True(!r.Note("a", "a round"))
+		is.True(r.Note("a", "a token")) // and another
+		pass(2 * time.Second)
+		is.Equal(said(), []string{"queues [a] count 1 evidence a token"})
 
 		pass(10 * time.Second)
 		r.Note("a", "a heartbeat") // the next failover
