@@ -63,14 +63,13 @@ func (p *Peer) Run(ctx context.Context) error {
 	}
 	cancel()
 
-	end := context.WithoutCancel(ctx)
-	store, cancel := context.WithTimeout(end, leaveTimeout/2)
+	leave, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
+	defer cancel()
+	store, cancel := context.WithTimeout(leave, leaveTimeout/2)
 	defer cancel()
 	for _, s := range services {
 		s.Stored(store)
 	}
-	leave, cancel := context.WithTimeout(end, leaveTimeout/2)
-	defer cancel()
 	err := wrap("stop worker", p.alone(leave, func() error { return p.stopWorker(leave) }))
 	p.removals.Wait()
 	switch stuck += p.engine.Counts.Sum().Stuck.Load(); {
@@ -292,8 +291,9 @@ func (p *Peer) persist(ctx context.Context) (started bool, _ error) {
 	}
 }
 
-// leaveTimeout is how long Run tries to leave the fleet in Redis.
-const leaveTimeout = 5 * time.Second
+// leaveTimeout is how long Run tries to store the last outcomes, and to leave the fleet in Redis. If the time is up, the
+// fleet makes a last try, which takes up to another second.
+const leaveTimeout = 4 * time.Second
 
 // drain makes queues take no more tasks, and waits for their handlers. Once patience ends, it ends
 // the contexts of the slow ones, and finally abandons them. It reports whether it abandoned any.

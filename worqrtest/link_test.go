@@ -77,6 +77,34 @@ func TestServe(t *testing.T) {
 	}
 }
 
+// A peer tries to leave for as long as Run may take, and no longer, whatever its lease.
+func TestLeaveIsRepeated(t *testing.T) {
+	t.Parallel()
+	for _, lease := range []time.Duration{300 * time.Millisecond, 3 * time.Second, time.Hour} {
+		for _, away := range []time.Duration{2900 * time.Millisecond, time.Minute} {
+			Virtual(t, func(t *testing.T, redis *Redis) {
+				peer := redis.Peer(&worqr.Options{Lease: lease})
+				peer.Queue("q").Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+				ctx, end := context.WithCancel(t.Context())
+				ran := make(chan error, 1)
+				go func() { ran <- peer.Run(ctx) }()
+				for peer.Ready() != nil {
+					time.Sleep(time.Millisecond)
+				}
+				peer.Pause()
+				end()
+				ended := time.Now()
+				time.AfterFunc(away, peer.Resume)
+				err := <-ran
+				if took := time.Since(ended); (err == nil) != (away < 4*time.Second) || took > 5*time.Second {
+					t.Errorf("with a lease of %v, and Redis away for %v: %v after %v", lease, away, err, took)
+				}
+				peer.Resume()
+			})
+		}
+	}
+}
+
 // A connection keeps what is sent until it's read, and its deadlines work like those of a socket.
 func TestPipe(t *testing.T) {
 	t.Parallel()

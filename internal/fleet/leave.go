@@ -14,9 +14,12 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// lastTries is how long a stopping worker tries to reach Redis. That's enough for Redis or a proxy
-// to restart. Otherwise peers would count its end as a crash.
-const lastTries = 2 * time.Second
+// lastTries is how long a stopping worker repeats what Redis hasn't confirmed. That's enough for Redis or a proxy
+// to restart, or to be slow for a while. Otherwise peers would count its end as a crash.
+const lastTries = 4 * time.Second
+
+// lastTry is the same if its context has ended.
+const lastTry = time.Second
 
 // leave leaves every queue, while heartbeats continue, and ends the worker.
 func (w *worker) leave(ctx context.Context) error {
@@ -40,7 +43,7 @@ func (w *worker) leave(ctx context.Context) error {
 
 	tidy, cancel := context.WithTimeout(ctx, lastTries)
 	if ctx.Err() != nil { // Redis may answer, and one queue has used up all the time
-		tidy, cancel = context.WithTimeout(context.WithoutCancel(ctx), w.fleet.lease.Beat)
+		tidy, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastTry)
 	}
 	defer cancel()
 	ids := append(dead, w.id) // dead workers may stay: their registrations expire
@@ -197,7 +200,7 @@ func (w *worker) ended() {
 	}()
 	select {
 	case <-done:
-	case <-time.After(lastTries):
+	case <-time.After(2 * lastTry):
 	}
 }
 
