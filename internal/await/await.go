@@ -213,19 +213,27 @@ func (q *queue) run() {
 		if over {
 			return
 		}
-		if len(page) > 0 {
+		pauses := len(page) > 0
+		if pauses {
 			wait = q.read(page, retry)
 		}
 		idle.Reset(wait)
-		select {
-		case <-q.some:
-			if len(page) > 0 { // not before the pause has ended
-				q.stir()
-				<-idle.C
+		for rests := true; rests; {
+			select {
+			case <-q.some:
+				rests = pauses && q.isWatched()
+			case <-idle.C:
+				rests = false
 			}
-		case <-idle.C:
 		}
 	}
+}
+
+// isWatched reports whether anyone waits.
+func (q *queue) isWatched() bool {
+	q.hub.mu.Lock()
+	defer q.hub.mu.Unlock()
+	return len(q.watches) > 0
 }
 
 // An inquiry is a read of a watch, for the callers it has now.

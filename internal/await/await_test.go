@@ -237,6 +237,23 @@ func TestClosed(t *testing.T) {
 	})
 }
 
+// The last caller leaves no goroutine behind, even if the next read has to wait.
+func TestLastCaller(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) { // which fails if one is left
+		ctx, cancel := context.WithCancel(t.Context())
+		w, h := newWorld(time.Second)
+		w.set("k:x", waits(time.Hour), false)
+		said := waiting(ctx, h, "k:x")
+		synctest.Wait()
+		w.fail(io.EOF)
+		w.set("k:x", waits(time.Hour), true) // it's read, in vain
+		synctest.Wait()
+		cancel()
+		is.New(t).Equal(said(), context.Canceled.Error())
+	})
+}
+
 // A thousand calls are read in pages, each about once per slow interval, spread over time. If
 // messages don't arrive, they're read more often.
 func TestManyWaits(t *testing.T) {
