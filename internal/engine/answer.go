@@ -54,8 +54,9 @@ func (s *Session) receive() {
 
 // handle handles the result of a round.
 func (s *Session) handle(r *round, res store.Result) {
-	o := s.outcomeOf(time.Now(), r, res)
-	s.note(o)
+	now := time.Now()
+	o := s.outcomeOf(now, r, res)
+	s.note(now, r, o)
 	var begun []*Attempt
 	if res.Answer != nil {
 		begun = s.begin(res.Answer)
@@ -73,14 +74,18 @@ func (s *Session) handle(r *round, res store.Result) {
 	s.handleLocked(time.Now(), r, res, o, begun)
 }
 
-// note logs the error of a round, and that rounds are answered again.
-func (s *Session) note(o outcome) {
+// note logs the error of a round, and that rounds are answered again. Rounds that were in flight together fail together,
+// for example because the connection was closed: that's one failure.
+func (s *Session) note(now time.Time, r *round, o outcome) {
 	trouble := o.err
 	switch {
-	case o.brief:
+	case o.brief, trouble != nil && r.at.Before(s.failed):
 		return
 	case errors.Is(trouble, store.ErrEvicted):
 		trouble = nil // Redis answers; the fleet says that the worker was evicted
+	}
+	if trouble != nil {
+		s.failed = now
 	}
 	s.upset.Note(s.engine.Log, "can't start or finish tasks; retrying", trouble, "queue", s.queue.id)
 }

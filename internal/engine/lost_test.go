@@ -232,6 +232,38 @@ func TestUnreadUntilTheEnd(t *testing.T) {
 	is.True(errors.Is(<-got, ErrShutdown))
 }
 
+// Rounds that were in flight when the connection was closed count as one failure: a worker that is busy then logs no more
+// than another.
+func TestRoundsFailTogether(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	w := lonely(t)
+	var lines []string
+	w.engine.Log.Before = func(line string, _ []any) { lines = append(lines, line) }
+	s := newSession(w.Queue, w.view, Membership{Worker: "w"})
+	sends := func() *round {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return s.nextLocked(time.Now())
+	}
+	fails := func(r *round) { s.handle(r, store.Result{FinishErr: store.ErrUnknown, StartErr: store.ErrUnknown}) }
+	s.mu.Lock()
+	s.says(s.holds("a", 1, ""), store.Done)
+	s.mu.Unlock()
+	first := sends()
+	s.mu.Lock()
+	s.sayMany(worthwhile)
+	s.mu.Unlock()
+	second := sends()
+	fails(first)
+	fails(second)
+	is.Equal(lines, nil)
+	is.Equal(sends(), first)
+	fails(first)
+	is.Equal(lines, []string{"worqr: Redis doesn't answer; retrying"})
+	s.End(ErrShutdown)
+}
+
 // Rounds that Redis will soon accept are repeated without a word, unless that takes longer than a call may.
 func TestQuietRepeats(t *testing.T) {
 	t.Parallel()

@@ -38,6 +38,7 @@ type Session struct {
 	upset    logs.Outage   // failed rounds
 	retry    store.Backoff // of failed rounds; used by run
 	refusals time.Time     // since when Redis refuses what it will soon accept; zero: it doesn't. Used by run
+	failed   time.Time     // when a round last failed; used by run
 	quiet    chan struct{} // closed when the session is silent
 	deaf     func()        // ends the subscription; set before Join returns
 
