@@ -1,5 +1,12 @@
 package redisconn
 
+import (
+	"context"
+	"net"
+
+	"github.com/gomodule/redigo/redis"
+)
+
 // FromURL returns a Dial for the URL of one server.
 func FromURL(raw string) (Dial, error) {
 	u, err := ParseURL(raw)
@@ -7,6 +14,14 @@ func FromURL(raw string) (Dial, error) {
 		return nil, err
 	}
 	return Server{Network: u.Network, Address: u.Addresses[0], DB: u.DB, Login: u.Login, Secure: u.Secure}.Dial, nil
+}
+
+// Over returns a Dial for connections to one server, made by a function.
+func Over(connect func() net.Conn) Dial {
+	return func(ctx context.Context) (redis.Conn, error) {
+		dial := func(context.Context, string, string) (net.Conn, error) { return connect(), nil }
+		return redis.DialContext(ctx, "", "", redis.DialContextFunc(bounded(dial, false)))
+	}
 }
 
 // Waiting returns how many callers wait for their turn.

@@ -7,7 +7,10 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
@@ -42,33 +45,42 @@ func TestTimeoutOfEach(t *testing.T) {
 // A call that waits for its turn while Redis gives signs of life doesn't fail, even if Redis was
 // silent when it began to wait.
 func TestTimeoutBehindAnswers(t *testing.T) {
-	is := redistest.Parallel(t)
-	const timeout, limit, piece, pieces = time.Second, 1625 * time.Millisecond, 4 << 10, 80 // so long that a busy machine doesn't stand still for a timeout
-	arrived := make(chan bool, 1)
-	server := redistest.Listen(t, func(c net.Conn) {
-		for words := range redistest.Requests(c) {
-			if words[0] == "PING" {
-				_, _ = c.Write([]byte("+PONG\r\n"))
-				continue
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		const timeout, limit, piece, pieces = time.Second, 1625 * time.Millisecond, 4 << 10, 80
+		arrived := make(chan bool, 1)
+		serve := func(c net.Conn) {
+			defer c.Close()
+			for words := range redistest.Requests(c) {
+				if words[0] == "PING" {
+					_, _ = c.Write([]byte("+PONG\r\n"))
+					continue
+				}
+				arrived <- true
+				time.Sleep(limit / 4)
+				_, _ = fmt.Fprintf(c, "$%d\r\n", piece*pieces)
+				for range pieces {
+					_, _ = c.Write(make([]byte, piece))
+					time.Sleep(2 * limit / pieces)
+				}
+				_, _ = c.Write([]byte("\r\n"))
 			}
-			arrived <- true
-			time.Sleep(limit / 4)
-			_, _ = fmt.Fprintf(c, "$%d\r\n", piece*pieces)
-			for range pieces {
-				_, _ = c.Write(make([]byte, piece))
-				time.Sleep(2 * limit / pieces)
-			}
-			_, _ = c.Write([]byte("\r\n"))
 		}
+		l := redisconn.NewLine(redisconn.Over(func() net.Conn {
+			client, server := net.Pipe()
+			go serve(server)
+			return client
+		}), timeout)
+		defer l.Close()
+		redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
+		time.Sleep(limit)
+		first := begin(t.Context(), l, redisconn.Command("GET", "large"))
+		<-arrived
+		second := begin(t.Context(), l, redisconn.Command("PING"))
+		is.NoErr(<-second)
+		is.NoErr(<-first)
 	})
-	l := lineOf(t, "redis://"+server.Addr(), timeout)
-	redistest.Sure(l.One(t.Context(), redisconn.Command("PING")))(t)
-	time.Sleep(limit)
-	first := begin(t.Context(), l, redisconn.Command("GET", "large"))
-	<-arrived
-	second := begin(t.Context(), l, redisconn.Command("PING"))
-	is.NoErr(<-second)
-	is.NoErr(<-first)
 }
 
 // A closed line has no timer, which would keep it in memory for a long time if the timeout is long.
