@@ -120,7 +120,12 @@ func TestNothingOvertakesLostRound(t *testing.T) {
 func TestLaneMoved(t *testing.T) {
 	is := redistest.Parallel(t)
 	a, b := node(t, nil), node(t, always("$1\r\nb"))
-	a.says(always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), b.address)))
+	sent := make(chan struct{}) // all three, before the first answer
+	redirect := always(fmt.Sprintf("-MOVED %d %s", slot("{q}"), b.address))
+	a.says(func(command string) string {
+		<-sent
+		return redirect(command)
+	})
 	r := routerTo(t, topology.InCluster(cluster(a.address)), timeout)
 	lane := r.Lane(queue("q"))
 	over := make(chan string, 3)
@@ -133,6 +138,7 @@ func TestLaneMoved(t *testing.T) {
 			lane.Send(calls, func(replies []redisconn.Reply) { over <- text(replies[0]) })
 		})
 	}
+	close(sent)
 	for range 3 {
 		is.Equal(<-over, "b")
 	}
