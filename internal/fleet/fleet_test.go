@@ -83,15 +83,16 @@ func TestChanged(t *testing.T) {
 	serve(t, f, "q", "r", "s", "t")
 	redistest.Do(t, c, "HSET", state("q"), "token", 99)
 	redistest.Do(t, c, "DEL", state("s"))
-	change := func() { // and waits until the worker has looked
+	change := func() { // and waits until the worker has looked, and written it
 		f.Changed()
 		<-came
-		until(t, "it looks", func() (looks bool) {
-			f.with(func(w *worker) { looks = !w.moved })
-			return looks
+		w := f.present()
+		until(t, "it has", func() (has bool) {
+			is.NoErr(w.await(t.Context())) // between two turns
+			defer w.pass()
+			f.with(func(w *worker) { has = !w.moved && !w.announced.IsZero() })
+			return has
 		})
-		is.NoErr(f.present().await(t.Context()))
-		f.present().pass()
 		f.Engine.Flush()
 	}
 	losses := func() map[string]int {
@@ -108,7 +109,8 @@ func TestChanged(t *testing.T) {
 	redistest.Do(t, c, "DEL", state("s"))
 	redistest.Do(t, c, "SET", state("s"), "foreign") // Redis can't be asked
 	redistest.Do(t, c, "HSET", state("r"), "token", 98)
-	change()
+	f.Changed()
+	until(t, "it asks for the others", func() bool { return maps.Equal(losses(), map[string]int{"q": 1, "r": 1, "s": 1}) })
 	redistest.Do(t, c, "DEL", state("s"))
 	redistest.Do(t, c, "HSET", state("t"), "token", 98)
 	until(t, "it asks again", func() bool { return maps.Equal(losses(), map[string]int{"q": 1, "r": 1, "s": 1, "t": 1}) })
