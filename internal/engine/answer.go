@@ -97,7 +97,7 @@ type outcome struct {
 	err           error // the first one
 	passes        bool  // Redis will soon accept what it has refused
 	brief         bool  // the same, and it hasn't refused for longer than a call may take: nothing is logged
-	unsent        bool  // Redis couldn't be reached, so it's no fault of the round
+	unsent        bool  // there was no connection, so it's no fault of the round
 	closed        bool  // there will be no more answers
 }
 
@@ -114,7 +114,7 @@ func (s *Session) outcomeOf(now time.Time, r *round, res store.Result) outcome {
 	return outcome{
 		finish: next(res.FinishErr, r.isLost()), start: next(res.StartErr, r.isLost()), err: err,
 		passes: passes, brief: passes && now.Sub(s.refusals) < s.engine.CallTimeout,
-		unsent: !errors.Is(err, store.ErrUnknown) && !store.IsAnswer(err), closed: errors.Is(err, store.ErrClosed),
+		unsent: !errors.Is(err, store.ErrUnknown) && (!store.IsAnswer(err) || store.IsUnsent(err)), closed: errors.Is(err, store.ErrClosed),
 	}
 }
 

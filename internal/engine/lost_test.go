@@ -4,7 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
+	"net"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -111,6 +114,44 @@ func TestEvictedMeanwhile(t *testing.T) {
 	is.New(t).Equal(w.counts.Lost.Load(), int64(1))
 	is.New(t).True(!s.Wake())
 	is.New(t).Equal(w.number("HGET", w.keys.Rounds(), "w"), 0)
+}
+
+// A worker whose lost round can't be repeated keeps its id, even if Redis refuses new connections and answers heartbeats
+// on the old one, as when it has too many clients: Redis doesn't get the repeats.
+func TestRefusedConnections(t *testing.T) {
+	t.Parallel()
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	var full atomic.Bool
+	var refused atomic.Int64
+	gate := redistest.Listen(t, func(c net.Conn) {
+		if full.Load() {
+			refused.Add(1)
+			_, _ = c.Write([]byte("-ERR max number of clients reached\r\n"))
+			return
+		}
+		to := redistest.Sure(net.Dial("tcp", link.Addr()))(t)
+		go func() {
+			_, _ = io.Copy(to, c)
+			_ = to.Close()
+		}()
+		_, _ = io.Copy(c, to)
+	})
+	w := newWorld(t, gate.URL())
+	w.conn = redistest.Dial(t, server.URL())
+	w.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, plain)
+	s := w.join("w")
+	w.eventually("it's idle", func() bool { return w.number("ZCARD", w.keys.Idle()) == 1 })
+	full.Store(true)
+	lost := link.LoseReplyTo(shaOf("start"))
+	s.Wake()
+	<-lost
+	w.eventually("repeats are refused", func() bool { return w.beat(s) != nil && refused.Load() > 2*mostLosses })
+	is.New(t).True(s.Wake()) // it goes on
+	full.Store(false)
+	w.enqueue("a")
+	w.eventually("it starts tasks", func() bool { return w.counts.Finished.Load() == 1 })
 }
 
 // A nosy is an error whose methods use the peer.

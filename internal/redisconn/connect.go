@@ -98,7 +98,7 @@ func (l *Line) open(until time.Time) (redis.Conn, error) {
 		}
 		_ = conn.Close() // useless
 		if Answered(err) {
-			return nil, placed(Discreet(err), l.routed)
+			return nil, &shutError{placed(Discreet(err), l.routed)}
 		}
 	}
 	l.mu.Lock()

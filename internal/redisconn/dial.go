@@ -81,6 +81,18 @@ type absentError struct{ error }
 
 func (e *absentError) Unwrap() error { return e.error }
 
+// A shutError is a server's reply to a new connection.
+type shutError struct{ error }
+
+func (e *shutError) Unwrap() error { return e.error }
+
+// Unsent reports whether a call wasn't sent, since there was no connection, even if a server has refused one.
+func Unsent(err error) bool {
+	_, absent := errors.AsType[*absentError](err)
+	_, shut := errors.AsType[*shutError](err)
+	return absent || shut
+}
+
 // Away reports whether an error means that Redis can't be used at present, rather than that one
 // call is invalid or not permitted.
 func Away(err error) bool {

@@ -119,6 +119,9 @@ func IsRepeatable(err error) bool { return redisconn.Repeatable(err) }
 // IsAnswer reports whether an error is a reply of Redis.
 func IsAnswer(err error) bool { return redisconn.Answered(err) }
 
+// IsUnsent reports whether a call wasn't sent, since there was no connection, even if Redis has refused one.
+func IsUnsent(err error) bool { return redisconn.Unsent(err) }
+
 // A Notice is a kind of message to a worker.
 type Notice string
 
