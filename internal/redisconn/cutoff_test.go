@@ -151,29 +151,6 @@ func TestPatience(t *testing.T) {
 	is.Equal(clientID(t, l), id)
 }
 
-// Replies of every size and number arrive completely, even next to an error, until the line is
-// closed.
-func TestReplies(t *testing.T) {
-	is := redistest.Parallel(t)
-	ctx, _ := cancellable(t)
-	l := line(t, redistest.Start(t).URL())
-	id := clientID(t, l)
-	for size := 1; size < 1<<18; size = size*3 + 1 {
-		want := strings.Repeat("x", size)
-		redistest.Sure(l.One(ctx, redisconn.Command("RPUSH", "list", want)))(t)
-		replies := l.Do(ctx, redisconn.Command("LRANGE", "list", 0, -1), redisconn.Command("NONSENSE"), redisconn.Command("ECHO", want))
-		all := redistest.Sure(redis.Strings(replies[0].Value, replies[0].Err))(t)
-		is.Equal(all[len(all)-1], want)
-		_, isReply := errors.AsType[redis.Error](replies[1].Err)
-		is.True(isReply && !errors.Is(replies[1].Err, redisconn.ErrUnknown))
-		is.Equal(redistest.Sure(redis.String(replies[2].Value, replies[2].Err))(t), want)
-	}
-	is.Equal(clientID(t, l), id)
-	l.Close()
-	_, err := l.One(ctx, redisconn.Command("PING"))
-	is.True(errors.Is(err, redisconn.ErrClosed))
-}
-
 // A connection stays open if its reply arrives after its caller has left.
 func TestLateReply(t *testing.T) {
 	is := redistest.Parallel(t)

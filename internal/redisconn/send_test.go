@@ -126,24 +126,6 @@ func TestSendWritesTogether(t *testing.T) {
 	}
 }
 
-// done may send the next calls.
-func TestSendDoneSends(t *testing.T) {
-	is := redistest.Parallel(t)
-	server := redistest.Start(t)
-	s := line(t, server.URL())
-	over := make(chan int64)
-	var next func(replies []redisconn.Reply)
-	next = func(replies []redisconn.Reply) {
-		if n, _ := replies[0].Value.(int64); n == 1000 || replies[0].Err != nil {
-			over <- n
-			return
-		}
-		s.Send([]redisconn.Call{redisconn.Command("INCR", "n")}, nil, next)
-	}
-	s.Send([]redisconn.Call{redisconn.Command("INCR", "n")}, nil, next)
-	is.Equal(<-over, int64(1000))
-}
-
 // A line with nothing in flight has no goroutine, and keeps its connection.
 func TestIdle(t *testing.T) {
 	is := redistest.Parallel(t)

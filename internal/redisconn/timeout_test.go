@@ -205,21 +205,6 @@ func TestTimeoutError(t *testing.T) {
 	is.True(strings.Contains(fmt.Sprint(err), "the pool's GetContext hasn't returned within ")) // followed by the time that it took, or the timeout
 }
 
-// Do returns an error for each of several calls that were never sent.
-func TestEachGivesUp(t *testing.T) {
-	is := redistest.Parallel(t)
-	l := redisconn.NewLine(func(ctx context.Context) (redis.Conn, error) {
-		<-ctx.Done()
-		return nil, ctx.Err()
-	}, 100*time.Millisecond)
-	defer l.Close()
-	replies := l.Do(t.Context(), redisconn.Command("PING"), redisconn.Command("PING"))
-	is.Equal(len(replies), 2)
-	for _, r := range replies {
-		is.True(r.Err != nil && !errors.Is(r.Err, redisconn.ErrUnknown))
-	}
-}
-
 // The longest timeout doesn't overflow.
 func TestLongestTimeout(t *testing.T) {
 	t.Parallel()
