@@ -87,11 +87,3 @@ func TestFigure(t *testing.T) {
 	is.Equal(percentile([]float64{1, 2, 3, 4}, 50), 2.0)
 	is.Equal(percentile([]float64{1, 2, 3, 4}, 99), 4.0)
 }
-
-// A window in which no task ends continues until one does.
-func TestNothingEndsInTheWindow(t *testing.T) {
-	needsServer(t)
-	is := is.New(t)
-	found := measureFar(t.Context(), t, job{Measure: "through", System: "worqr", N: 100, Size: 100, Handlers: 1, Trip: 10 * time.Millisecond, Window: time.Nanosecond})
-	is.True(found["tasks/s"] > 0)
-}

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"iter"
 	"log/slog"
 	"math/rand/v2"
 	"os"
@@ -86,15 +85,6 @@ func serve(t *testing.T, p *worqr.Peer) (stop func()) {
 	return stop
 }
 
-// working starts the peer's worker on the queue "q", without Run.
-func working(t *testing.T, p *worqr.Peer) *worqr.Queue {
-	t.Helper()
-	must(t, p.StartWorker(t.Context()))
-	q := p.Queue("q")
-	must(t, q.StartWork(t.Context()))
-	return q
-}
-
 func must(t *testing.T, err error) {
 	t.Helper()
 	if err != nil {
@@ -110,15 +100,6 @@ func receive[T any](t *testing.T, from <-chan T) (v T) {
 		t.Error("what was waited for does not come")
 	}
 	return v
-}
-
-func start(t *testing.T, q *worqr.Queue, n int) []*worqr.Task {
-	t.Helper()
-	tasks := redistest.Sure(q.StartTasks(t.Context(), n))(t)
-	if len(tasks) != n {
-		t.Fatalf("%d tasks instead of %d", len(tasks), n)
-	}
-	return tasks
 }
 
 func TestThreePeersKeepTheOrder(t *testing.T) {
@@ -195,33 +176,4 @@ func TestFailWorkerFences(t *testing.T) {
 	is.True(errors.Is(one.late, worqr.ErrNotOwner))
 	is.True(two.worker != failed)
 	is.True(two.token > one.token)
-}
-
-func TestEvents(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	fleet := peers(t, 2)
-	ctx, cancel := context.WithTimeout(t.Context(), patience)
-	defer cancel()
-	next, stop := iter.Pull2(fleet[1].Events(ctx, "q"))
-	defer stop()
-	event := func() inspect.Event {
-		e, err, ok := next()
-		is.NoErr(err)
-		is.True(ok)
-		return e
-	}
-	is.Equal(event(), inspect.Event{Kind: inspect.EventSync})
-	q := working(t, fleet[0])
-	raw := []byte{0, 0xff, '\n', '"'}
-	is.NoErr(q.Enqueue(t.Context(), raw, []byte("b")))
-	is.Equal(event(), inspect.Event{Kind: inspect.EventWork, Queue: "q", Count: 2})
-	task := start(t, q, 1)[0]
-	task.Result = []byte("result")
-	is.NoErr(task.Finish(t.Context()))
-	is.Equal(event(), inspect.Event{Kind: inspect.EventDone, Queue: "q", WorkerID: fleet[0].WorkerID(), Payload: raw, PayloadSize: len(raw), Result: []byte("result"), ResultSize: len("result")})
-	redistest.Sure(q.Cancel(t.Context(), []byte("b")))(t)
-	is.Equal(event(), inspect.Event{Kind: inspect.EventCancel, Queue: "q", Payload: []byte("b"), PayloadSize: 1})
-	is.NoErr(q.Delete(t.Context()))
-	is.Equal(event(), inspect.Event{Kind: inspect.EventDelete, Queue: "q"})
 }
