@@ -143,13 +143,15 @@ func (s *Queue) Unhandle(ctx context.Context) error {
 }
 
 // each calls f for all queues at the same time, with their index.
-func (s *Queue) each(f func(i int, q *worqr.Queue) error) error {
-	errs := make([]error, len(s.queues))
-	var all sync.WaitGroup
-	for i, q := range s.queues {
-		all.Go(func() { errs[i] = f(i, q) })
+func (s *Queue) each(f func(i int, q *worqr.Queue) error) error { return each(s.queues, f) }
+
+func each[T any](all []T, f func(i int, v T) error) error {
+	errs := make([]error, len(all))
+	var calls sync.WaitGroup
+	for i, v := range all {
+		calls.Go(func() { errs[i] = f(i, v) })
 	}
-	all.Wait()
+	calls.Wait()
 	return errors.Join(errs...)
 }
 
@@ -239,15 +241,12 @@ type CancelReport struct {
 
 // Wait is worqr.CancelReport.Wait on all queues.
 func (c *CancelReport) Wait(ctx context.Context) error {
-	errs := make([]error, len(c.reports))
-	var all sync.WaitGroup
-	for i, r := range c.reports {
-		if r != nil {
-			all.Go(func() { errs[i] = r.Wait(ctx) })
+	return each(c.reports, func(_ int, r *worqr.CancelReport) error {
+		if r == nil {
+			return nil
 		}
-	}
-	all.Wait()
-	return errors.Join(errs...)
+		return r.Wait(ctx)
+	})
 }
 
 // Failed yields the failed tasks of each queue, newest first, one queue after the other. Their ids have the number

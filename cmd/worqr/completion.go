@@ -160,19 +160,19 @@ const patienceOfShells = time.Second
 func queueCandidates(ctx context.Context, before []string) (all []string) {
 	ctx, stop := context.WithTimeout(ctx, patienceOfShells)
 	defer stop()
-	var c queuesCommand
+	var c target
 	parser, err := kong.New(&c, kong.Exit(func(int) {}))
 	if err != nil {
 		return nil
 	}
 	var flags []string // those that choose the fleet
 	for i, word := range before {
-		for _, name := range []string{"--redis", "--prefix"} {
-			if strings.HasPrefix(word, name+"=") {
-				flags = append(flags, word)
-			} else if word == name && i+1 < len(before) {
-				flags = append(flags, word, before[i+1])
-			}
+		switch name, _, whole := strings.Cut(word, "="); {
+		case name != "--redis" && name != "--prefix":
+		case whole:
+			flags = append(flags, word)
+		case i+1 < len(before):
+			flags = append(flags, word, before[i+1])
 		}
 	}
 	if _, err := parser.Parse(flags); err != nil {
@@ -183,10 +183,7 @@ func queueCandidates(ctx context.Context, before []string) (all []string) {
 		return nil
 	}
 	defer f.close()
-	names, err := f.names(ctx, nil)
-	if err != nil {
-		return nil
-	}
+	names, _ := f.names(ctx, nil)
 	for _, name := range names {
 		if !strings.HasPrefix(string(name), "-") && !strings.HasPrefix(string(name), "~") { // it would be an option, or expanded by fish
 			all = append(all, string(name))

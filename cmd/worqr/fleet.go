@@ -23,11 +23,6 @@ type target struct {
 	Lease  period     `placeholder:"DURATION" help:"Lease of the fleet's peers; the default is 3s."`
 }
 
-// open returns a peer that isn't started, and so isn't a member of the fleet.
-func (t *target) open() (*worqr.Peer, error) {
-	return worqr.Open(t.Redis, &worqr.Options{Prefix: string(t.Prefix), Lease: time.Duration(t.Lease), Name: operator()})
-}
-
 // operator returns who runs this command, for those who see a pause; "", which is the host and the process, if that's
 // unknown.
 func operator() string {
@@ -39,14 +34,14 @@ func operator() string {
 	return who.Username + "@" + host
 }
 
-// A fleet is a connection to a target.
+// A fleet is a connection to a target, by a peer that isn't started, and so isn't a member.
 type fleet struct {
 	*worqr.Peer
 	prefix prefixName
 }
 
 func (t *target) fleet() (*fleet, error) {
-	p, err := t.open()
+	p, err := worqr.Open(t.Redis, &worqr.Options{Prefix: string(t.Prefix), Lease: time.Duration(t.Lease), Name: operator()})
 	if err != nil {
 		return nil, err
 	}

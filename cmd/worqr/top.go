@@ -42,10 +42,8 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 		return nil, err
 	}
 	now := &top.Snapshot{At: time.Now()}
-	for q, err := range eachOf(ctx, names, func(ctx context.Context, name queueName) (top.Queue, error) {
-		stats, err := s.Queue(string(name)).Stats(ctx)
-		return top.Queue{Name: string(name), QueueStats: stats}, err
-	}) {
+	for row, err := range s.counts(ctx, names) {
+		q := top.Queue{Name: row.Queue, QueueStats: row.QueueStats}
 		if u := asUnread(err); u != nil {
 			q = top.Queue{Name: string(u.queue), Unread: u.err.Error()}
 		} else if err != nil {
