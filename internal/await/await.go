@@ -68,6 +68,7 @@ type queue struct {
 	watches map[string]*watch
 	next    schedule      // the watches by the time of their next read
 	some    chan struct{} // holds a value when the first watch has changed
+	over    chan struct{} // closed when no watch is left
 }
 
 // A watch is a name that callers wait for.
@@ -105,7 +106,7 @@ func (h *Hub) add(keys store.Keys, name string, c *caller) (w *watch, err error)
 	defer h.mu.Unlock()
 	q := h.queues[keys]
 	if q == nil {
-		q = &queue{hub: h, keys: keys, watches: map[string]*watch{}, some: make(chan struct{}, 1)}
+		q = &queue{hub: h, keys: keys, watches: map[string]*watch{}, some: make(chan struct{}, 1), over: make(chan struct{})}
 	}
 	if w = q.watches[name]; w != nil {
 		w.callers[c] = true
@@ -145,7 +146,7 @@ func (h *Hub) remove(keys store.Keys, w *watch, c *caller) {
 	heap.Remove(&q.next, w.place)
 	if len(q.watches) == 0 {
 		delete(h.queues, keys)
-		q.stir()
+		close(q.over)
 	}
 }
 
@@ -213,27 +214,18 @@ func (q *queue) run() {
 		if over {
 			return
 		}
-		pauses := len(page) > 0
-		if pauses {
-			wait = q.read(page, retry)
+		some := q.some
+		if len(page) > 0 {
+			wait, some = q.read(page, retry), nil // not before the pause has ended
 		}
 		idle.Reset(wait)
-		for rests := true; rests; {
-			select {
-			case <-q.some:
-				rests = pauses && q.isWatched()
-			case <-idle.C:
-				rests = false
-			}
+		select {
+		case <-some:
+		case <-idle.C:
+		case <-q.over:
+			return
 		}
 	}
-}
-
-// isWatched reports whether anyone waits.
-func (q *queue) isWatched() bool {
-	q.hub.mu.Lock()
-	defer q.hub.mu.Unlock()
-	return len(q.watches) > 0
 }
 
 // An inquiry is a read of a watch, for the callers it has now.
