@@ -202,7 +202,7 @@ func (st *step) membership() {
 		st.violation("%s of %s, which isn't a member, changes %s", r.verb, worker, name)
 	}
 	if r.verb == "leave" && !member && st.own() && st.kind["state"] {
-		st.left[name+" "+worker] = true // of a join that the server has lost, or that hasn't arrived yet
+		st.left[name+" "+worker] = true  // of a join that the server has lost, or that hasn't arrived yet
 		st.dead[name+" "+worker] = false // it was evicted before its leave arrived, and may join again after that
 	}
 	if !st.kind["workers"] {
