@@ -373,7 +373,7 @@ func TestAnyKey(t *testing.T) {
 	browsed := func(value string) string { // as a browser sends it
 		return strings.NewReplacer("\r\n", "\r\n", "\r", "\r\n", "\n", "\r\n").Replace(strings.ToValidUTF8(html.UnescapeString(value), "\ufffd"))
 	}
-	for _, input := range strings.Split(b.shows("failed?name=q", "6 failed tasks.").text, `name="id" value="`)[1:] {
+	for _, input := range strings.Split(b.shows("failed?name=q", "6 failed tasks.", `name="id" value="`).text, `name="id" value="`)[1:] {
 		id, _, _ := strings.Cut(input, `"`)
 		r := b.act("verb", "requeue", "name", "q", "id", browsed(id), "back", "failed?name=q")
 		is.True(strings.Contains(r.text, "1 task put back"))

@@ -24,7 +24,7 @@ func (c *cancelCommand) Validate() error {
 		return usage("expected a payload or --key, not both")
 	}
 	if c.Wait < 0 {
-		return usage("a duration may not be negative")
+		return usage("--wait may not be negative")
 	}
 	return nil
 }

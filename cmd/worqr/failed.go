@@ -69,6 +69,11 @@ func (c *failedCommand) Run(ctx context.Context, con *console, q *worqr.Queue) e
 	n, err := printRows(con.out, c.form, "FAILED KIND RETRIES ID ERROR PAYLOAD", first(c.Limit, matching), func(r inspect.FailedTask) []string {
 		return []string{sinceMoment(r.FailedAt), printable(r.Kind), strconv.Itoa(r.Retries), printable(r.ID), brief(r.Error, shownPayload), brief(string(r.Payload), shownPayload)}
 	})
+	return toldNone(con, n, err)
+}
+
+// toldNone says so if no failed task was printed.
+func toldNone(con *console, n int, err error) error {
 	if err == nil && n == 0 {
 		con.say("no failed task matches")
 	}
@@ -120,10 +125,10 @@ func (c *failedCommand) group(con *console, tasks iter.Seq2[inspect.FailedTask, 
 			}
 		}
 	}
-	_, err := printRows(con.out, c.form, "TASKS KIND ERROR", first(c.Limit, rows), func(g groupRow) []string {
+	n, err := printRows(con.out, c.form, "TASKS KIND ERROR", first(c.Limit, rows), func(g groupRow) []string {
 		return []string{words.Grouped(g.Tasks), printable(g.Kind), brief(g.Error, 200)}
 	})
-	return err
+	return toldNone(con, n, err)
 }
 
 // atATime is how many failed tasks one call acts on.

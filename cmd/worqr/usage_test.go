@@ -60,7 +60,7 @@ func TestArgumentsAreSecret(t *testing.T) {
 		{[]string{"running", "--older=-5m"}, "the value of --older is not valid; write a duration such as"},
 		{[]string{"tasks", "q", "--limit=-3"}, "the value of --limit is not valid"},
 		{[]string{"watch", "--events=-3"}, "the value of --events is not valid"},
-		{[]string{"cancel", "q", "p", "--wait=-1s"}, "a duration may not be negative"},
+		{[]string{"cancel", "q", "p", "--wait=-1s"}, "--wait may not be negative"},
 		{[]string{"failed", "q", "--since", "2d"}, "the value of --since is not valid; days aren't a unit: write 48h"},
 		{[]string{"failed", "q", "-n", canary}, "the value of --limit is not valid; write a whole number of at least 0"},
 		{[]string{"enqueue", "q", "p", "--keep-result", "1ms"}, "--keep-result must be from 1s to 30 days"},
