@@ -41,7 +41,8 @@ type fleet struct {
 }
 
 func (t *target) fleet() (*fleet, error) {
-	p, err := worqr.Open(t.Redis, &worqr.Options{Prefix: string(t.Prefix), Lease: time.Duration(t.Lease), Name: operator()})
+	o := &worqr.Options{Prefix: string(t.Prefix), Lease: time.Duration(t.Lease), Name: operator()}
+	p, err := worqr.Open(t.Redis, o)
 	if err != nil {
 		return nil, err
 	}
