@@ -81,7 +81,7 @@ func TestServe(t *testing.T) {
 func TestLeaveIsRepeated(t *testing.T) {
 	t.Parallel()
 	for _, lease := range []time.Duration{300 * time.Millisecond, 3 * time.Second, time.Hour} {
-		for _, away := range []time.Duration{2900 * time.Millisecond, time.Minute} {
+		for _, away := range []time.Duration{3500 * time.Millisecond, time.Minute} {
 			Virtual(t, func(t *testing.T, redis *Redis) {
 				peer := redis.Peer(&worqr.Options{Lease: lease})
 				peer.Queue("q").Handle(func(context.Context, *worqr.Task) error { return nil }, nil)

@@ -47,8 +47,9 @@ func (w *worker) leave(ctx context.Context) error {
 	}
 	defer cancel()
 	ids := append(dead, w.id) // dead workers may stay: their registrations expire
+	calls := w.fleet.Lines.Calls // which wait longer than a heartbeat may take
 	last := w.retry(tidy, func() error {
-		return joined([]error{w.settleAll(tidy), store.Unregister(tidy, w.fleet.Lines.Control, w.fleet.Space, ids...)})
+		return joined([]error{w.settleAll(tidy, calls), store.Unregister(tidy, calls, w.fleet.Space, ids...)})
 	})
 	w.mu.Lock()
 	for i, m := range members {
@@ -102,7 +103,7 @@ func (w *worker) forsake(m *member, why error) {
 
 // settleAll leaves every queue that the worker may be a member of and shouldn't be. Those that it's going to join
 // again under the same id stay: the join does all that's needed, after settleWorked.
-func (w *worker) settleAll(ctx context.Context) error {
+func (w *worker) settleAll(ctx context.Context, by store.Runner) error {
 	w.mu.Lock()
 	again := map[membership]bool{}
 	for _, q := range w.wanted {
@@ -117,7 +118,7 @@ func (w *worker) settleAll(ctx context.Context) error {
 	w.mu.Unlock()
 	errs := make([]error, len(owed))
 	each(owed, func(i int, m membership) {
-		if err := w.settle(ctx, m); err != nil {
+		if err := w.settle(ctx, by, m); err != nil {
 			errs[i] = fmt.Errorf("%s: %w", m.queue.Workers(), err)
 		}
 	})
@@ -135,14 +136,14 @@ func (w *worker) settleWorked(ctx context.Context, queue store.Keys) error {
 	if !worked {
 		return nil
 	}
-	return w.settle(ctx, m)
+	return w.settle(ctx, w.fleet.Lines.Control, m)
 }
 
-func (w *worker) settle(ctx context.Context, m membership) error {
+func (w *worker) settle(ctx context.Context, by store.Runner, m membership) error {
 	w.mu.Lock()
 	round := w.owed[m]
 	w.mu.Unlock()
-	_, err := store.Leave(ctx, w.fleet.Lines.Control, store.SharedOf(m.queue), m.id, round)
+	_, err := store.Leave(ctx, by, store.SharedOf(m.queue), m.id, round)
 	if err != nil {
 		return err
 	}

@@ -150,7 +150,7 @@ func (w *worker) look(ctx context.Context) error {
 	defer w.pass()
 	w.compareTokens(ctx)
 	w.comeBack(ctx)
-	if err := w.settleAll(ctx); err != nil {
+	if err := w.settleAll(ctx, w.fleet.Lines.Control); err != nil {
 		w.fleet.Log.Debug("worqr: leaving queues", "err", err)
 	}
 	if err := w.readmitted(ctx); err != nil {

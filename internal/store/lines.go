@@ -44,7 +44,7 @@ func DialPool(pool interface {
 // Lines are the connections of a peer: for each server one for Calls, one for Control and one for Rounds.
 type Lines struct {
 	Calls   *topology.Router // calls of producers, and reads
-	Control *topology.Router // heartbeats, joins, leaves: never behind payloads
+	Control *topology.Router // heartbeats, joins, leaves but the last tries of who stops: never behind payloads
 	Rounds  *topology.Router
 	Sub     *topology.Subscribers
 }
