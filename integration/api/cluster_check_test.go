@@ -174,7 +174,7 @@ func TestClusterDoctor(t *testing.T) {
 func TestClusterDeadNode(t *testing.T) {
 	is := parallel(t)
 	c := partial(t)
-	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, CallTimeout: time.Second})
+	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", Lease: 150 * time.Millisecond, CallTimeout: 3 * time.Second})
 	ctx := t.Context()
 	registry, roster := ownerOf(t, c, "p:registry"), ownerOf(t, c, "p:workers")
 	dead := c.Nodes[slices.IndexFunc(c.Nodes, func(n *redistest.Server) bool { return n != registry && n != roster })]
@@ -203,7 +203,7 @@ func TestClusterDeadNode(t *testing.T) {
 		}
 	}
 	began := time.Now()
-	soon := func() { // a few timeouts of a second, not one for each queue and worker on the node
+	soon := func() { // a few timeouts of 3 s, not one for each queue and worker on the node
 		t.Helper()
 		if took := time.Since(began); took > 50*time.Second {
 			t.Errorf("it took %v", took)
