@@ -16,21 +16,29 @@ const (
 // lifeKey is the key for the line's *life in the contexts of its dials.
 type lifeKey struct{}
 
-// drop closes the connection.
+// drop closes the connection, and gives up its replacement.
 func (l *Line) drop() {
 	l.mu.Lock()
-	conn := l.conn
-	l.conn, l.made, l.broken, l.spent = nil, time.Time{}, nil, false
+	conn, next := l.conn, l.next.conn
+	l.conn, l.next.conn, l.made, l.broken, l.spent = nil, nil, time.Time{}, nil, false
+	l.next.giveUp()
 	l.mu.Unlock()
 	if conn != nil {
 		_ = conn.Close() // it has failed, or isn't needed anymore
+	}
+	if next != nil {
+		_ = next.Close()
 	}
 }
 
 // connect ensures that there is a connection that accepts calls.
 func (l *Line) connect() error {
 	l.mu.Lock()
-	conn, closed, due, busy := l.conn, l.closed, l.isDueLocked(), l.busyLocked()
+	conn, closed, busy := l.conn, l.closed, l.busyLocked()
+	replaced := l.next.conn != nil && !l.spent && !closed && !busy
+	if replaced {
+		l.useLocked(l.next.conn)
+	}
 	l.mu.Unlock()
 	until := time.Now().Add(l.timeout) // for the check, the dial and the first reply
 	switch {
@@ -38,36 +46,75 @@ func (l *Line) connect() error {
 		return nil
 	case closed:
 		return ErrClosed
+	case replaced:
+		_ = conn.Close()
+		return nil
 	case conn == nil:
 	case conn.Err() != nil, // it was aborted
 		l.verify && l.alive.since() > idleCheck && !Usable(ping(conn, l.timeout/checkShare)):
 		l.drop()
-		conn = nil
-	case !due:
+	default:
 		return nil
 	}
 	fresh, err := l.open(until)
-	now := time.Now()
 	if err != nil {
-		if conn != nil { // it's still good for a while
-			l.mu.Lock()
-			l.due = now.Add(min(l.renew, renewAgain))
-			l.mu.Unlock()
-			return nil
-		}
 		return err
 	}
-	l.drop()
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.conn, l.made, l.due, l.known = fresh, now, now.Add(Jitter(l.renew)), map[*Script]bool{}
+	l.useLocked(fresh)
 	return nil
 }
 
-// open makes a connection that answers. If requests arrived but replies didn't, calls would be
-// carried out, again and again, and the peer would never know.
+func (l *Line) useLocked(fresh redis.Conn) {
+	now := time.Now()
+	l.conn, l.made, l.known = fresh, now, map[*Script]bool{}
+	l.next.conn, l.next.due = nil, now.Add(Jitter(l.renew))
+}
+
+// renewLocked starts the dial of a replacement if the connection is old. Until there is one, calls go over the old
+// connection: the dial may hang.
+func (l *Line) renewLocked() {
+	next := &l.next
+	if l.renew == 0 || next.cease != nil || next.conn != nil || l.spent || l.closed || time.Now().Before(next.due) {
+		return
+	}
+	next.due = time.Now().Add(min(l.renew, renewAgain)) // if this dial fails
+	ctx, cancel := context.WithTimeout(context.Background(), l.timeout)
+	next.cease = cancel
+	go l.replace(ctx)
+}
+
+// replace dials a replacement, and makes run use it.
+func (l *Line) replace(ctx context.Context) {
+	fresh, err := l.reach(ctx)
+	l.mu.Lock()
+	late := ctx.Err() != nil // nothing needs it anymore
+	l.next.cease()
+	l.next.cease = nil
+	if err == nil && !late {
+		l.next.conn = fresh
+		if !l.running {
+			l.running = true
+			go l.run(false)
+		}
+	}
+	l.mu.Unlock()
+	if err == nil && late {
+		_ = fresh.Close()
+	}
+}
+
+// giveUp ends the dial.
+func (r *replacement) giveUp() {
+	if r.cease != nil {
+		r.cease()
+	}
+}
+
+// open makes a connection for the calls that wait.
 func (l *Line) open(until time.Time) (redis.Conn, error) {
-	ctx, cancel := context.WithDeadline(context.WithValue(context.Background(), lifeKey{}, &l.alive), until)
+	ctx, cancel := context.WithDeadline(context.Background(), until)
 	defer cancel()
 	l.mu.Lock()
 	closed, pause := l.closed, time.Until(l.dialed.Add(dialPause))
@@ -85,9 +132,16 @@ func (l *Line) open(until time.Time) (redis.Conn, error) {
 	l.mu.Lock()
 	l.dialed = time.Now()
 	l.mu.Unlock()
-	conn, err := l.dial(ctx)
+	return l.reach(ctx)
+}
+
+// reach makes a connection that answers. If requests arrived but replies didn't, calls would be
+// carried out, again and again, and the peer would never know.
+func (l *Line) reach(ctx context.Context) (redis.Conn, error) {
+	conn, err := l.dial(context.WithValue(ctx, lifeKey{}, &l.alive))
 	if err == nil {
 		stop := context.AfterFunc(ctx, func() { Interrupt(conn) }) // by Abort or Close
+		until, _ := ctx.Deadline()
 		err = ping(conn, max(time.Until(until), time.Millisecond))
 		if !stop() { // it's closed, even if it has answered
 			err = context.Cause(ctx)

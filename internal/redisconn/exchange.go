@@ -45,7 +45,7 @@ func (l *Line) more() bool {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.queue) > 0 || l.busyLocked() {
+	if len(l.queue) > 0 || l.busyLocked() || l.next.conn != nil {
 		return true
 	}
 	l.running = false
@@ -65,10 +65,8 @@ func (l *Line) mayWriteLocked() bool { return !l.writing && l.openLocked() }
 // openLocked reports whether the connection accepts what is queued.
 func (l *Line) openLocked() bool {
 	return len(l.queue) > 0 && (len(l.flight) == 0 || !l.queue[0].turn) &&
-		l.broken == nil && !l.spent && !l.closed && !l.isDueLocked()
+		l.broken == nil && !l.spent && !l.closed && l.next.conn == nil
 }
-
-func (l *Line) isDueLocked() bool { return l.renew > 0 && time.Now().After(l.due) }
 
 // exchange writes and reads until nothing is in flight; once, until one bunch is answered.
 func (l *Line) exchange(once bool) error {
@@ -260,6 +258,7 @@ func (l *Line) answered(b *bunch) (last bool) {
 		}
 		l.spent = l.spent || poisoned(r.Err) && !harmless(r.Err, l.routed)
 	}
+	l.renewLocked()
 	return !l.busyLocked()
 }
 

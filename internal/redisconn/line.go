@@ -55,12 +55,12 @@ type Line struct {
 	written int              // how many in flight are written
 	conn    redis.Conn       // changed only by run
 	made    time.Time        // when conn was made; zero if there is none
-	due     time.Time        // when conn is to be replaced
+	next    replacement      // of conn
 	known   map[*Script]bool // scripts that Send has sent on conn, so that the server knows them
 	broken  error            // why nothing more can be written on conn
 	spent   bool             // conn is replaced once nothing is in flight
-	dialed  time.Time        // when the last dial began
-	forgo   func()           // ends the last dial; nil before the first
+	dialed  time.Time        // when the last dial began, except of a replacement
+	forgo   func()           // ends the last dial, except of a replacement; nil before the first
 	running bool             // run is
 	reading bool             // it waits for a reply
 	writing bool             // some goroutine writes
@@ -68,6 +68,13 @@ type Line struct {
 	clock   *time.Timer      // of tick; nil if that doesn't run
 	idle    chan struct{}    // closed when run ends; nil if nobody waits for that
 	closed  bool
+}
+
+// A replacement is the connection that is to follow an old one.
+type replacement struct {
+	due   time.Time  // when to dial it
+	cease func()     // ends its dial; nil if there is none
+	conn  redis.Conn // it's used once nothing is in flight; nil if there is none yet
 }
 
 // A bunch is the calls of one Send or Do.
@@ -280,6 +287,7 @@ func (l *Line) Abort() {
 	if l.forgo != nil {
 		l.forgo()
 	}
+	l.next.giveUp()
 	l.mu.Unlock()
 	if conn != nil {
 		Interrupt(conn) // run finds it closed
@@ -294,6 +302,7 @@ func (l *Line) Close() {
 	if l.forgo != nil {
 		l.forgo()
 	}
+	l.next.giveUp()
 	if l.clock != nil {
 		l.clock.Stop() // it would keep the line in memory
 		l.clock = nil

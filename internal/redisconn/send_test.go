@@ -549,6 +549,74 @@ func TestSendRenewed(t *testing.T) {
 	is.Equal(failed.Load(), int64(0))
 }
 
+// While the dial of a replacement hangs, calls go on over the old connection, and no other dial begins. When the
+// connection is there, it's used, even if no call comes. If the line was closed or aborted, or has lost the old
+// connection, it's not kept.
+func TestReplacementDelaysNobody(t *testing.T) {
+	for _, end := range []string{"ready", "refused", "closed", "aborted", "lost"} {
+		t.Run(end, func(t *testing.T) {
+			is := redistest.Parallel(t)
+			server, c := redistest.StartAndDial(t)
+			dial := redistest.Sure(redisconn.FromURL(server.URL()))(t)
+			var dials atomic.Int64
+			begun, ready, refused := make(chan struct{}), make(chan struct{}), make(chan struct{})
+			l := lineOn(t, func(ctx context.Context) (redis.Conn, error) {
+				switch n := dials.Add(1); {
+				case n == 2:
+					close(begun)
+					select {
+					case <-refused:
+						return nil, errors.New("no credentials")
+					case <-ready:
+					case <-ctx.Done():
+					}
+					return dial(context.WithoutCancel(ctx)) // too late if ctx has ended
+				case n > 2 && end == "ready":
+					<-ctx.Done()
+					return nil, ctx.Err()
+				}
+				return dial(ctx)
+			}, 30*time.Second).Renewed(time.Millisecond)
+			call := func(name string, args ...any) int64 {
+				t.Helper()
+				ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second) // a generous limit: the dial would hang longer
+				defer cancel()
+				return redistest.Sure(redis.Int64(l.One(ctx, redisconn.Command(name, args...))))(t)
+			}
+			old := call("CLIENT", "ID")
+			redistest.Eventually(t, "the dial begins", func() bool { return call("CLIENT", "ID") == old && isClosed(begun) })
+			for range 100 {
+				is.Equal(call("CLIENT", "ID"), old)
+			}
+			is.Equal(dials.Load(), int64(2))
+			switch end {
+			case "ready":
+				close(ready)
+				redistest.Eventually(t, "the old one is closed", func() bool {
+					return !strings.Contains(redistest.Sure(redis.String(c.Do("CLIENT", "LIST")))(t), fmt.Sprintf("id=%d ", old))
+				})
+				is.True(call("CLIENT", "ID") > old)
+			case "refused":
+				close(refused)
+				redistest.Eventually(t, "it's replaced later", func() bool { return call("CLIENT", "ID") > old })
+			case "closed":
+				l.Close()
+				until(t, c, "connected_clients:1")
+			case "aborted":
+				l.Abort()
+				is.True(call("CLIENT", "ID") > old)
+			case "lost":
+				redistest.Do(t, c, "CLIENT", "KILL", "ID", old)
+				_, err := l.One(t.Context(), redisconn.Command("PING"))
+				is.True(err != nil)
+				is.True(call("CLIENT", "ID") > old)
+			}
+			l.Close()
+			until(t, c, "connected_clients:1")
+		})
+	}
+}
+
 // Once calls are answered, the line keeps nothing of them.
 func TestSendKeepsNothing(t *testing.T) {
 	redistest.Parallel(t)
