@@ -257,6 +257,27 @@ func TestLeaveWhileRedisRestarts(t *testing.T) {
 	is.Equal(redistest.Do(t, c, "EXISTS", f.Space.Queue("q").Workers(), f.Space.Worker(f.ID())), int64(0))
 }
 
+// A worker that stops while Redis refuses its writes for a moment, as after a failover, repeats the leave, too.
+func TestLeaveWhileReplicasAreMissing(t *testing.T) {
+	is := redistest.Parallel(t)
+	server, c := redistest.StartAndDial(t)
+	f := newPeer(t, server.URL(), "p", time.Hour)
+	serve(t, f, "q")
+	redistest.Do(t, c, "CONFIG", "SET", "min-replicas-to-write", 1)
+	stopped := make(chan error, 1)
+	go func() { stopped <- f.Stop(context.Background()) }()
+	const once = 6 // refusals of the leaves and the commands that are sent before the first pause, or fewer
+	until(t, "it's refused again, or gives up", func() bool {
+		stats, n := redistest.Sure(redis.String(c.Do("INFO", "errorstats")))(t), 0
+		_, count, _ := strings.Cut(stats, "errorstat_NOREPLICAS:count=")
+		_, _ = fmt.Sscan(count, &n) // absent at first
+		return n > once || len(stopped) > 0
+	})
+	redistest.Do(t, c, "CONFIG", "SET", "min-replicas-to-write", 0)
+	is.NoErr(<-stopped)
+	is.Equal(redistest.Do(t, c, "EXISTS", f.Space.Queue("q").Workers(), f.Space.Worker(f.ID())), int64(0))
+}
+
 // If evictions fail, the log says so, and heartbeats go on. They're tried again, and then the log says who was evicted.
 func TestEvictionFails(t *testing.T) {
 	is := redistest.Parallel(t)

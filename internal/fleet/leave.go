@@ -205,11 +205,11 @@ func (w *worker) ended() {
 	}
 }
 
-// retry retries a function while Redis is down, until ctx ends.
+// retry retries a function while Redis is down, or refuses calls that it will soon accept, until ctx ends.
 func (w *worker) retry(ctx context.Context, do func() error) error {
 	for retry := store.NewBackoff(); ; {
 		err := do()
-		if err == nil || !w.fleet.isAway(err) {
+		if err == nil || !w.fleet.isAway(err) && !store.IsRepeatable(err) {
 			return err
 		}
 		select {
