@@ -46,7 +46,7 @@ func (w *worker) leave(ctx context.Context) error {
 		tidy, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastTry)
 	}
 	defer cancel()
-	ids := append(dead, w.id) // dead workers may stay: their registrations expire
+	ids := append(dead, w.id)    // dead workers may stay: their registrations expire
 	calls := w.fleet.Lines.Calls // which wait longer than a heartbeat may take
 	last := w.retry(tidy, func() error {
 		return joined([]error{w.settleAll(tidy, calls), store.Unregister(tidy, calls, w.fleet.Space, ids...)})
