@@ -154,7 +154,7 @@ func valuesOf(flags map[string]*kong.Flag, words []string) (n int) {
 }
 
 // patienceOfShells is how long to wait for Redis after the tab key was pressed.
-const patienceOfShells = time.Second
+var patienceOfShells = time.Second
 
 // queueCandidates returns the names of the queues, if Redis answers soon.
 func queueCandidates(ctx context.Context, before []string) (all []string) {

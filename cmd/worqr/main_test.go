@@ -3,6 +3,7 @@ package main
 import (
 	"os"
 	"testing"
+	"time"
 
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -11,6 +12,7 @@ import (
 const asCommand = "WORQR_TEST_AS_COMMAND"
 
 func TestMain(m *testing.M) {
+	patienceOfShells = time.Minute // a busy machine may need more than a user would wait
 	if os.Getenv(asCommand) != "" {
 		os.Exit(run(os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
 	}
