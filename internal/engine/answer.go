@@ -498,7 +498,7 @@ func (s *Session) distributeLocked(r *round, tasks []*Attempt, a *store.Answer, 
 			tasks = tasks[n:]
 		case late || more || r.isLost():
 			s.wants = append(s.wants, w)
-		case a.More == store.InReturn, a.More > 0: // all that this round read have become risky
+		case a.More > 0, a.More == store.InReturn: // all that this round read became risky, or nothing starts yet
 			s.wants = append(s.wants, w)
 			s.restLocked()
 		default:
