@@ -80,7 +80,7 @@ const (
 	pongWithin = 1500 * time.Millisecond
 	deadAfter  = pingEvery + pongWithin // without a sign of life
 	askAgain   = 10 * time.Second       // between tries of a refused topic
-	loginAgain = 30 * time.Second       // between tries when Redis refuses the login, or all subscriptions
+	loginAgain = 5 * time.Second        // at most, between tries when Redis refuses the login, or all subscriptions
 	mostFutile = 3                      // futile sessions after which the server seems to refuse all subscriptions
 )
 
@@ -210,7 +210,7 @@ func (s *Subscriber) run() {
 		}
 		pause := retry.Next()
 		if Refused(err) || s.futile >= mostFutile {
-			pause = loginAgain
+			pause = Jitter(loginAgain)
 		} else if time.Since(began) > deadAfter {
 			retry.Reset()
 		}

@@ -10,8 +10,8 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// saysOf maps the requests of a subscriber, with one argument or none, to a server's answers.
-// Other requests are confirmed.
+// saysOf maps the requests of a subscriber, with one argument or none, to a server's answers; if one is empty, the
+// server hangs up. Other requests are confirmed.
 type saysOf map[string]string
 
 // serve answers requests until the connection ends.
@@ -19,6 +19,8 @@ func (says saysOf) serve(c net.Conn) {
 	for words := range redistest.Requests(c) {
 		said, given := says[words[0]]
 		switch {
+		case given && said == "":
+			return
 		case given:
 		case words[0] == "PING":
 			said = "*2\r\n$4\r\npong\r\n$0\r\n\r\n"

@@ -3,15 +3,18 @@ package redisconn_test
 import (
 	"crypto/tls"
 	"log/slog"
+	"math"
 	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
+	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
@@ -105,7 +108,7 @@ func TestSubscriberTurnedAway(t *testing.T) {
 			is.NoErr(s.Add(l))
 			next(t, told, "synced")
 			turnAway()
-			for range 5 { // formerly, the pause became 30 s after three
+			for range 5 { // more than mostFutile
 				next(t, told, "failed")
 			}
 			admit()
@@ -119,6 +122,40 @@ func TestSubscriberTurnedAway(t *testing.T) {
 			s.Close()
 			log.Flush()
 			is.True(!strings.Contains(says.String(), "proxy"))
+		})
+	}
+}
+
+// A server or proxy that restarts a few times, each time as a session subscribes, doesn't keep the peer deaf for long.
+// One that always hangs up isn't flooded with connections.
+func TestSubscriberCutOff(t *testing.T) {
+	t.Parallel()
+	for name, cuts := range map[string]int64{"three times": 3, "always": math.MaxInt64} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				is := is.New(t)
+				var sessions atomic.Int64
+				dial := redisconn.Over(func() net.Conn {
+					says := saysOf{}
+					if sessions.Add(1) <= cuts {
+						says = saysOf{"SUBSCRIBE": ""}
+					}
+					ours, theirs := net.Pipe()
+					go func() {
+						defer theirs.Close()
+						says.serve(theirs)
+					}()
+					return ours
+				})
+				s := redisconn.NewSubscriber(dial, logs.New(slog.New(slog.DiscardHandler)))
+				defer s.Close()
+				var synced atomic.Bool
+				is.NoErr(s.Add(&redisconn.Subscription{Topics: []redisconn.Topic{{Name: "a"}}, Synced: func() { synced.Store(true) }}))
+				time.Sleep(6 * time.Second)
+				is.Equal(synced.Load(), cuts == 3)
+				time.Sleep(time.Minute)
+				is.True(sessions.Load() <= 3+66/2)
+			})
 		})
 	}
 }
