@@ -12,7 +12,7 @@ func TestHeartbeat(t *testing.T) {
 	play(t, []scenario{
 		{"an idle member of an idle queue takes seven commands", steps(
 			"join round=0", "1", "ZADD idle 1 w", "1",
-			"heartbeat judge=1", "now now 0 0 0 0 [] 1", // and the first one is asked to look
+			"heartbeat judge=1", "now now 0 0 0 0 [] 0", "HGET state look", "now", // when the lease ends
 			"commands heartbeat judge=1", "7",
 		)},
 		{"it renews the lease, and tells what there is", steps(
@@ -30,19 +30,30 @@ func TestHeartbeat(t *testing.T) {
 			"heartbeat", "now now 3 0 -1 0 [w.1.9.3 w.1.9.1] 0",
 		)},
 		{"who may judge is asked to look when it's time, one worker at a time", steps(
-			"join round=0", "1", "join worker=v round=0", "1", "HSET state look 5", "0",
+			"join round=0", "1", "join worker=v round=0", "1", "join worker=x round=0", "1",
+			"ZADD workers XX 5 x", "0", "HSET state look 5", "0",
 			"heartbeat", "now now 0 0 -1 0 [] 0",
 			"heartbeat judge=1", "now now 0 0 -1 0 [] 1", "HGET state look", "now",
 			"heartbeat worker=v judge=1", "now now 0 0 -1 0 [] 0",
 			"HSET state look now+99999", "0", // a clock was ahead
 			"heartbeat judge=1", "now now 0 0 -1 0 [] 1",
 		)},
+		{"if all is well when it's time to look, nobody is asked", steps(
+			"join round=0", "1", "join worker=v lease=5000 round=0", "1", "HSET state look 5", "0",
+			"heartbeat judge=1", "now now 0 0 -1 0 [] 0", "HGET state look", "now",
+			"HSET state look 5", "0", "ZADD suspects now+500 v", "1",
+			"heartbeat judge=1", "now now 0 0 -1 0 [] 1",
+			"HSET state look 5", "0", "ZREM suspects v", "1", "ZADD workers XX now+9000 v", "0", // a clock was ahead
+			"heartbeat judge=1", "now now 0 0 -1 0 [] 1",
+			"HSET state look 5", "0", "ZADD workers XX 9007199254740991 v", "0", // its lease never ends
+			"heartbeat judge=1", "now now 0 0 -1 0 [] 0", "HGET state look", "now",
+		)},
 		{"a worker whose own lease has expired, or was set by a clock that was ahead, isn't asked", steps(
 			"join round=0", "1", "ZADD workers 5 w", "0",
 			"heartbeat judge=1", "5 now 0 0 -1 0 [] 0",
-			"ZADD workers now+99999 w", "0",
-			"heartbeat judge=1", "far now 0 0 -1 0 [] 0",
-			"heartbeat judge=1", "now now 0 0 -1 0 [] 1",
+			"ZADD workers now+99999 w", "0", "HSET state look 5", "0",
+			"heartbeat judge=1", "far now 0 0 -1 0 [] 0", "HGET state look", "5",
+			"heartbeat judge=1", "now now 0 0 -1 0 [] 0", "HGET state look", "now",
 		)},
 		{"while tasks are being returned, all are asked", steps(
 			"join round=0", "1", "HSET state look 5", "0", "ZADD leaving 0 v", "1",
@@ -50,7 +61,8 @@ func TestHeartbeat(t *testing.T) {
 		)},
 		{"a schedule that nobody asserts", steps(
 			"join round=0", "1", "ZADD recurring now+60000 k:a", "1", "heartbeat", "now now 0 0 -1 0 [] 0",
-			"ZADD recurring 5 k:b", "1", "heartbeat judge=1", "now now 0 0 -1 0 [] 3",
+			"ZADD recurring 5 k:b", "1", "heartbeat judge=1", "now now 0 0 -1 0 [] 2",
+			"ZADD suspects 5 v", "1", "HSET state look 5", "0", "heartbeat judge=1", "now now 0 0 -1 0 [] 3",
 		)},
 		{"a longer lease is noted, and one that never ends isn't", steps(
 			"join round=0", "1", "HGET state lease", "3000",

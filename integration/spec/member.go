@@ -87,12 +87,17 @@ func (q *Queue) Heartbeat(worker string, lease int64, judge bool) (Pulse, error)
 	}
 	mayJudge := judge && deadline >= q.Now && !q.isFar(deadline)
 	if look := q.Number("look"); (look <= q.Now || q.isFar(look)) && (mayJudge || q.returning()) {
-		p.Asks++
-		third := int64(1000)
-		if lease > 0 {
-			third = min(third, lease/3)
+		look = min(q.Workers.soonest(), q.deadline(lease))
+		isFar := func(m Member) bool { return q.isFar(m.Score) }
+		if q.returning() || len(q.Suspects) > 0 || look < q.Now || slices.ContainsFunc(q.Workers, isFar) {
+			p.Asks++
+			third := int64(1000)
+			if lease > 0 {
+				third = min(third, lease/3)
+			}
+			look = q.Now + third
 		}
-		q.set("look", q.Now+third)
+		q.set("look", look)
 	}
 	if lease > q.Number("lease") {
 		q.set("lease", lease)

@@ -54,13 +54,8 @@ for i = FIRST, #ARGV do
     break
   end
   bytes = bytes + size
-  if run.attempt ~= '' then
-    answers[#answers + 1] = 'running'
-  elseif size == 0 then
-    answers[#answers + 1] = 'gone'
-  else
-    answers[#answers + 1] = move(name, redis.call('HGET', failed.tasks, name))
-  end
+  local moved = size > 0 and move(name, redis.call('HGET', failed.tasks, name))
+  answers[#answers + 1] = run.attempt ~= '' and 'running' or moved or 'gone'
 end
 
 tell()

@@ -30,7 +30,6 @@ local token, taken = state.token, state.taken
 local started, scores, bytes = {}, {}, 0 -- bytes: of what was read, also if it doesn't start
 local parked, took_risky = 0, false -- parked: how many were moved to risky, or skipped
 local most = math.min(wanted, AT_ONCE)
-local idlers = 0 -- how many other workers are idle
 
 -- Starts tasks of the list, if nothing else waits and none can be risky.
 local listed = true -- whether something may be left on the list
@@ -243,8 +242,7 @@ if more_than_list or round <= before then
       page = redis.call('ZRANGE', q.ready, #handled, last, 'WITHSCORES')
       at = 1
     end
-    local name, place = page[at], tonumber(page[at + 1])
-    return name, place
+    return page[at], tonumber(page[at + 1])
   end
   local function start_ready()
     local name, place = next_ready()
@@ -298,7 +296,7 @@ if round <= before then
   return { repeated(), started, token, before, 0, -1, now }
 end
 redis.call('HSET', q.rounds, worker, ARGV[4])
-idlers = count('ZCARD', q.idle)
+local idlers = count('ZCARD', q.idle) -- how many other workers are idle
 if idlers > 0 then
   idlers = idlers - redis.call('ZREM', q.idle, worker)
 end
