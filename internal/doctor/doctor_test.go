@@ -105,6 +105,7 @@ func TestExamineDamages(t *testing.T) {
 		{"ZADD ready:{q} 3 k:canary", lost, "error", "ready:{q}", false, 0},
 		{"HSET state:{q} token 1", token, "error", "state:{q}", true, 0},
 		{"HSET state:{q} token x", token, "error", "state:{q}", false, 0},
+		{"HSET state:{q} look 1.5", token, "error", "state:{q}", false, 0},
 		{named + " ; ZADD ready:{q} 7 k:canary", token, "error", "state:{q}", true, 0},
 		{"ZADD recurring:{q} 9e15 k:canary ; HSET recurrence:{q} k:canary 2|0:0:0:0:0:0: passed:k:canary 1 prints:k:canary 1", recurring, "error", "recurring:{q}", true, 0},
 		{"ZADD recurring:{q} 1 k:canary", disagree, "error", "recurring:{q}", false, 0},
