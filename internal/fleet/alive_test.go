@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -257,25 +259,39 @@ func TestLeaveWhileRedisRestarts(t *testing.T) {
 	is.Equal(redistest.Do(t, c, "EXISTS", f.Space.Queue("q").Workers(), f.Space.Worker(f.ID())), int64(0))
 }
 
-// A worker that stops while Redis refuses its writes for a moment, as after a failover, repeats the leave, too.
-func TestLeaveWhileReplicasAreMissing(t *testing.T) {
-	is := redistest.Parallel(t)
-	server, c := redistest.StartAndDial(t)
-	f := newPeer(t, server.URL(), "p", time.Hour)
-	serve(t, f, "q")
-	redistest.Do(t, c, "CONFIG", "SET", "min-replicas-to-write", 1)
-	stopped := make(chan error, 1)
-	go func() { stopped <- f.Stop(context.Background()) }()
-	const once = 6 // refusals of the leaves and the commands that are sent before the first pause, or fewer
-	until(t, "it's refused again, or gives up", func() bool {
-		stats, n := redistest.Sure(redis.String(c.Do("INFO", "errorstats")))(t), 0
-		_, count, _ := strings.Cut(stats, "errorstat_NOREPLICAS:count=")
-		_, _ = fmt.Sscan(count, &n) // absent at first
-		return n > once || len(stopped) > 0
-	})
-	redistest.Do(t, c, "CONFIG", "SET", "min-replicas-to-write", 0)
-	is.NoErr(<-stopped)
-	is.Equal(redistest.Do(t, c, "EXISTS", f.Space.Queue("q").Workers(), f.Space.Worker(f.ID())), int64(0))
+// A worker that stops while Redis refuses its writes for a while, as after a failover or while its disk is full, repeats
+// the leave, too.
+func TestLeaveWhileWritesAreRefused(t *testing.T) {
+	t.Parallel()
+	for word, c := range map[string]struct{ begin, end []any }{
+		"NOREPLICAS": {[]any{"min-replicas-to-write", 1}, []any{"min-replicas-to-write", 0}},
+		"MISCONF":    {[]any{"stop-writes-on-bgsave-error", "yes"}, []any{"stop-writes-on-bgsave-error", "no"}},
+	} {
+		t.Run(word, func(t *testing.T) {
+			is := redistest.Parallel(t)
+			server := redistest.Start(t, "--save", "3600 1", "--dbfilename", "blocked", "--stop-writes-on-bgsave-error", "no")
+			is.NoErr(os.Mkdir(filepath.Join(filepath.Dir(server.Socket()), "blocked"), 0o700)) // the snapshot can't replace it
+			conn := redistest.Dial(t, server.URL())
+			info := func(section string) string { return redistest.Sure(redis.String(conn.Do("INFO", section)))(t) }
+			redistest.Do(t, conn, "BGSAVE")
+			until(t, "saving has failed", func() bool { return strings.Contains(info("persistence"), "rdb_last_bgsave_status:err") })
+			f := newPeer(t, server.URL(), "p", time.Hour)
+			serve(t, f, "q")
+			redistest.Do(t, conn, "CONFIG", append([]any{"SET"}, c.begin...)...)
+			stopped := make(chan error, 1)
+			go func() { stopped <- f.Stop(context.Background()) }()
+			const once = 6 // refusals of the leaves and the commands that are sent before the first pause, or fewer
+			until(t, "it's refused again, or gives up", func() bool {
+				n := 0
+				_, count, _ := strings.Cut(info("errorstats"), "errorstat_"+word+":count=")
+				_, _ = fmt.Sscan(count, &n) // absent at first
+				return n > once || len(stopped) > 0
+			})
+			redistest.Do(t, conn, "CONFIG", append([]any{"SET"}, c.end...)...)
+			is.NoErr(<-stopped)
+			is.Equal(redistest.Do(t, conn, "EXISTS", f.Space.Queue("q").Workers(), f.Space.Worker(f.ID())), int64(0))
+		})
+	}
 }
 
 // If evictions fail, the log says so, and heartbeats go on. They're tried again, and then the log says who was evicted.

@@ -135,10 +135,11 @@ type Reply struct {
 	Err   error
 }
 
-// Repeatable reports whether a server hasn't carried out a call of Send that it will carry out soon, if it's repeated.
+// Repeatable reports whether a server hasn't carried out a call, and will carry it out if it's repeated once the reason
+// has passed by itself.
 func Repeatable(err error) bool {
 	_, redirected := Redirected(err)
-	return redirected || Postponed(err) != "" || Unloaded(err) || errors.Is(err, errStale)
+	return redirected || Postponed(err) != "" || Unloaded(err) || errors.Is(err, errStale) || replied(err, "OOM", "MISCONF", "BUSY")
 }
 
 // Unloaded reports whether Redis doesn't know the script of a call, after the server's scripts were flushed: the call

@@ -75,6 +75,19 @@ func TestRedirected(t *testing.T) {
 	if redisconn.Postponed(redis.Error("ERR Error running script -TRYAGAIN later")) != "" {
 		t.Error("a script that ran may have written")
 	}
+	for said, want := range map[redis.Error]bool{
+		"OOM command not allowed when used memory > 'maxmemory'.":                  true,
+		"MISCONF Redis is configured to save RDB snapshots":                        true,
+		"BUSY Redis is busy running a script.":                                     true,
+		"NOREPLICAS Not enough good replicas to write.":                            true,
+		"ERR Error running script: -OOM command not allowed when used memory > 1.": true, // Redis 6.2, before its first write
+		"NOPERM this user has no permissions to run the 'evalsha' command":         false,
+		"WRONGTYPE Operation against a key holding the wrong kind of value":        false,
+	} {
+		if redisconn.Repeatable(said) != want {
+			t.Errorf("%q passes by itself: want %v", said, want)
+		}
+	}
 	if err := redisconn.Astray(redis.Error("MOVED 1 h:1")); !redisconn.Away(err) || redisconn.Answered(err) {
 		t.Error("a call that no node takes must count as an outage")
 	}

@@ -112,8 +112,8 @@ var deniedCommand = regexp.MustCompile(`the '([a-z]+)[a-z|]*' command`)
 // A Backoff is the time between tries.
 type Backoff = redisconn.Backoff
 
-// IsRepeatable reports whether Redis hasn't carried out a round that it will carry out soon: replicas are missing, the slot
-// is moving, or the scripts were flushed.
+// IsRepeatable reports whether Redis hasn't carried out a call for a reason that passes by itself: replicas are missing, the
+// slot is moving, the scripts were flushed, memory or disk are full, or a script runs for long.
 func IsRepeatable(err error) bool { return redisconn.Repeatable(err) }
 
 // IsAnswer reports whether an error is a reply of Redis.
