@@ -122,7 +122,7 @@ func (s *Session) outcomeOf(now time.Time, r *round, res store.Result) outcome {
 func (s *Session) handleLocked(now time.Time, r *round, res store.Result, o outcome, begun []*Attempt) {
 	defer s.hushLocked()
 	s.talked = now
-	if s.ended != nil {
+	if !slices.Contains(s.flight, r) { // it was given up
 		for _, t := range begun {
 			t.cancel(ErrShutdown) // nobody will run it
 		}

@@ -386,6 +386,36 @@ func TestUndone(t *testing.T) {
 	is.True(next.Start.Round > number)
 }
 
+// If Redis refuses all rounds in flight while the worker leaves, each is given up once: the queue outlives the session.
+func TestGivenUpOnce(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	s := seated(t, func(o *Options) { o.Prefetch = 100 })
+	q := s.queue
+	runs := func(n int) {
+		s.sayMany(n)
+		for _, end := range s.say {
+			end.by, end.done = &run{queue: q}, nil
+		}
+		q.ending += n
+	}
+	s.more, s.ask = true, 50
+	runs(3)
+	first := s.sends()
+	runs(50)
+	second := s.sends()
+	is.True(first.Start.Ahead > 0 && second.Start.Ahead > 0)
+	is.True(len(first.ends) > 0 && len(second.ends) > 0)
+	s.closing = true
+	denied := redis.Error("NOPERM no")
+	for _, r := range []*round{first, second} {
+		s.gets(r, store.Result{FinishErr: denied, StartErr: denied})
+	}
+	is.True(s.silent)
+	s.endLocked(ErrNotWorking, true)
+	is.Equal([]int{q.asked, q.ending, q.taken}, []int{0, 0, 0})
+}
+
 // If replies to a round are lost again and again while Redis answers heartbeats, the worker needs a new id.
 // If it answers none, or doesn't get the repeats, as after an outage, the worker keeps trying. Callers learn that the
 // outcome is unknown.
