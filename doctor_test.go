@@ -213,36 +213,6 @@ func TestExplain(t *testing.T) {
 	is.NoErr(tasks[0].Finish(t.Context()))
 }
 
-// A task that one more crash would fail doesn't start while another such task runs on the peer, and
-// the explanation says so.
-func TestExplainSuspect(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	other := open(t, worqr.Options{Prefix: prefix})
-	first := open(t, worqr.Options{Prefix: prefix})
-	q := working(t, first, "q")
-	enqueue(t, q, "a", "b")
-	is.Equal(len(sure(q.StartTasks(t.Context(), 2))(t)), 2)
-	sure(other.FailWorker(t.Context(), first.WorkerID()))(t)
-	is.NoErr(first.StopWorker(t.Context()))
-
-	p := open(t, worqr.Options{Prefix: prefix})
-	starts, finish := make(chan string, 2), make(chan struct{})
-	p.Queue("q").Handle(holding(starts, finish), &worqr.HandleOptions{Concurrency: 2, MaxCrashes: 2})
-	run(t, p)
-	is.Equal(receive(t, starts, 1), []string{"a"})
-	var e *inspect.Explanation
-	eventually(t, "the other one is passed over", func() bool {
-		e = sure(other.Queue("q").Explain(t.Context(), worqr.Query{Payload: []byte("b")}))(t)
-		return slices.Equal(told(e), []string{"waiting suspect"})
-	})
-	is.Equal(e.Copies[0].Crashes, 1)
-	is.True(strings.Contains(e.String(), "1 worker died holding it"))
-	is.True(!strings.Contains(e.String(), "about to start"))
-	close(finish)
-	is.Equal(receive(t, starts, 1), []string{"b"})
-}
-
 // Explain finds every task with the key.
 func TestExplainByKey(t *testing.T) {
 	is := parallel(t)

@@ -1,7 +1,6 @@
 package api
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -152,90 +151,6 @@ func TestAddSeveral(t *testing.T) {
 	large := make([]byte, 1_100_000)
 	is.True(is_(failure(q.Add(ctx, worqr.TaskSpec{Payload: large}, worqr.TaskSpec{Payload: large})), worqr.ErrTooLarge))
 	is.Equal(stats(t, q).Waiting, 1000)
-}
-
-// A cancel of an equal payload doesn't stop a running added task.
-func TestAddedRunsOn(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	q := working(t, open(t, worqr.Options{}), "q")
-	for how, adds := range map[string]func(){
-		"added":            func() { sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x")}))(t) },
-		"added for a time": func() { sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x"), At: time.Now().Add(-time.Minute)}))(t) },
-		"retried": func() {
-			sure(q.Add(ctx, worqr.TaskSpec{Payload: []byte("x")}))(t)
-			must(t, take(t, q).Retry(ctx, 0))
-		},
-		"large": func() { sure(q.Add(ctx, worqr.TaskSpec{Payload: bytes.Repeat([]byte("x"), 100<<10)}))(t) },
-	} {
-		adds()
-		added := take(t, q)
-		cancelEqual(t, q, string(added.Payload))
-		if err := added.Context().Err(); err != nil {
-			t.Errorf("%s: %v", how, context.Cause(added.Context()))
-		}
-		is.NoErr(added.Finish(ctx))
-	}
-}
-
-// cancelEqual cancels a payload while a task enqueued with it runs, and stops that task.
-func cancelEqual(t testing.TB, q *worqr.Queue, payload string) {
-	t.Helper()
-	enqueue(t, q, payload)
-	other := take(t, q)
-	report := cancel(t, q, payload)
-	<-other.Context().Done()
-	must(t, other.Stop(t.Context()))
-	wait(t, report)
-}
-
-// An Add under the key of a running task makes another task, even with the same payload. A cancel of the payload
-// doesn't find it. Nothing is left of the replaced task.
-func TestPutEqualWhileAddedRuns(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	for _, size := range []int{1, 100 << 10} {
-		payload := bytes.Repeat([]byte("x"), size)
-		for _, keeps := range []bool{false, true} {
-			for _, end := range []func(*worqr.Task) error{
-				func(task *worqr.Task) error { return task.Retry(ctx, time.Hour) },
-				func(task *worqr.Task) error { return task.Stop(ctx) },
-			} {
-				prefix := redistest.Prefix(t)
-				q := working(t, open(t, worqr.Options{Prefix: prefix}), "q")
-				key := sure(q.Add(ctx, worqr.TaskSpec{Payload: payload}))(t)[0]
-				task := take(t, q)
-				sure(q.Add(ctx, worqr.TaskSpec{Key: key, Payload: payload, KeepPayload: keeps}))(t)
-				is.NoErr(end(task))
-				is.Equal(stats(t, q).Waiting, 1)
-				is.Equal(sure(q.Cancel(ctx, payload))(t).Removed, 0)
-				is.True(sure(q.RemoveKey(ctx, key))(t))
-				is.Equal(stats(t, q).Waiting, 0)
-			}
-		}
-	}
-}
-
-// A cancel of their payload doesn't stop running added tasks if the reply to their start was
-// lost, either.
-func TestAddedRunsOnAfterLostReply(t *testing.T) {
-	is := parallel(t)
-	ctx, server := t.Context(), redistest.Start(t)
-	link := redistest.NewLink(t, server.Addr())
-	p := openAt(t, link.URL(), worqr.Options{Prefix: "p", Lease: time.Hour})
-	q := working(t, p, "q")
-	added(t, q, "x", "x")
-	for _, task := range sure(q.StartTasks(ctx, 2))(t) {
-		is.NoErr(task.Retry(ctx, 0))
-	}
-	lost := link.LoseReplyTo("\r\n{q}\r\n")
-	all := sure(q.StartTasks(ctx, 2))(t)
-	<-lost
-	is.Equal(len(all), 2)
-	cancelEqual(t, q, "x")
-	for _, task := range all {
-		is.NoErr(task.Finish(ctx))
-	}
 }
 
 // An expired task stays if it can't be moved to the failed queue, and doesn't run. A peer that gets it tries again

@@ -251,21 +251,6 @@ func TestHostileRunning(t *testing.T) {
 	}
 }
 
-// A worker whose last round another program has raised goes on under another id, and doesn't send rounds without a pause.
-func TestHostileRound(t *testing.T) {
-	is := parallel(t)
-	prefix, c := redistest.Prefix(t), redistest.Conn(t)
-	p, q := openQueue(t, worqr.Options{Prefix: prefix})
-	got := make(chan string, 10)
-	q.Handle(tell(got), nil)
-	run(t, p)
-	idle(t, q, 1)
-	redistest.Do(t, c, "HSET", prefix+":rounds:{q}", p.WorkerID(), "1e18")
-	enqueue(t, q, "a")
-	is.Equal(receive(t, got, 1), []string{"a"})
-	is.Equal(p.Stats().TimesEvicted, int64(1))
-}
-
 // Huge registrations, invalid ids and very many names are read in pieces of bounded size, and don't
 // hide the peers.
 func TestHostileRoster(t *testing.T) {

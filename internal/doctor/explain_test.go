@@ -99,30 +99,6 @@ func TestExplainStates(t *testing.T) {
 	}
 }
 
-// A queue without keys that nobody has listed is unknown.
-func TestExplainUnknown(t *testing.T) {
-	t.Parallel()
-	w := newWard(t, redistest.URL())
-	w.is.Equal(w.explains("", "x"), "no such queue")
-	w.plant("SADD registry q")
-	w.is.Equal(w.explains("", "x"), "")
-}
-
-// Tasks are found by a header, wherever they are.
-func TestByHeader(t *testing.T) {
-	t.Parallel()
-	w := newWard(t, redistest.URL())
-	record := func(value string) string {
-		r := store.Record{Metadata: store.Metadata{Headers: map[string]string{"h": value}}, Payload: []byte("x")}
-		return string(r.Append(nil))
-	}
-	w.plant("HSET tasks:{q} k:a "+record("1")+" k:b "+record("2")+" k:c "+record("1"), "ZADD ready:{q} 1 k:a 2 k:b", "ZADD schedule:{q} 1 k:c")
-	found, more, err := Question{Runner: w.Runner, Space: w.Space, Queue: "q"}.ByHeader(t.Context(), "h", "1")
-	w.is.NoErr(err)
-	w.is.Equal(found, []string{"k:a", "k:c"})
-	w.is.True(!more)
-}
-
 // The answer about several tasks has all their copies.
 func TestMerge(t *testing.T) {
 	t.Parallel()

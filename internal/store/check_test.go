@@ -12,7 +12,6 @@ import (
 
 	"github.com/matryer/is"
 	"github.com/worqr/worqr/internal/invariants"
-	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -234,60 +233,6 @@ func TestRepairOfHugePlace(t *testing.T) {
 	b.is.Equal(b.repair(), nil)
 	b.is.Equal(b.flaws(), []string{"place"})
 	b.add(task("more", "m"))
-}
-
-// Whatever the scripts do, nothing is flawed.
-func TestCheckSoundLife(t *testing.T) {
-	b := newBench(t)
-	var a *Answer
-	round := int64(1)
-	start := func(wanted int) func() error {
-		return func() (err error) {
-			round++
-			r := &Start{Worker: "w", Round: round, Stamp: 9, Lease: time.Minute, Wanted: wanted, Idle: true, Solo: true, MaxCrashes: 2}
-			defer func() { b.is.True(len(a.Tasks) > 0) }()
-			a, err = r.Read(b.q, redisconn.Reply{Value: redistest.Sure(b.line.One(t.Context(), r.Call(SharedOf(b.q))))(t)})
-			return err
-		}
-	}
-	finish := func(verb Ending) func() error {
-		return func() error {
-			f := &Finish{Worker: "w", MaxFailed: 9}
-			for _, one := range a.Tasks {
-				f.Ends = append(f.Ends, &End{Attempt: one.ID, Token: one.Token, Name: one.Name, Digest: SumOf(one.Record.Payload), Verb: verb, Delay: time.Hour, Reason: "why", Kind: Failed})
-			}
-			_, _, err := f.Read(redisconn.Reply{Value: redistest.Sure(b.line.One(t.Context(), f.Call(SharedOf(b.q))))(t)})
-			return err
-		}
-	}
-	call := func(v *Verb, args ...any) func() error {
-		return func() error { _, err := b.line.One(t.Context(), v.call(SharedOf(b.q), args...)); return err }
-	}
-	task := func(name string, at any) []any { return []any{name, at, "always:0:0", "", "0:0:0:0:0:0:" + name} }
-	put := func(tasks ...[]any) func() error {
-		return call(add, slices.Concat(tasks...)...)
-	}
-	for i, step := range []func() error{
-		call(join, "w", 60000, 0, 1),
-		func() error { b.do("LPUSH queues a b c d e f"); return nil },
-		put(task("k:1", 0), task("k:2", 0), task("k:3", "99999999999999"), task("u:"+DigestOf([]byte("x")), 0)),
-		start(3), put(task("k:1", 0), task("k:2", "99999999999999")), finish(Retry),
-		start(4), put(task("k:1", 0), task("k:2", "99999999999999")), finish(Stop),
-		start(9), finish(Fail),
-		func() error { b.do("LPUSH queues a b c"); return nil }, put(task("k:4", 0)),
-		start(9), call(cancel, "a", ""), finish(Stop),
-		start(1), call(join, "v", 60000, 0, 1), call(evict, "w", 0, 1000),
-		call(join, "w", 60000, 99, 99), func() error { round = 99; return nil }, start(9), call(leave, "w", 100),
-		call(drop, 1),
-	} {
-		b.is.NoErr(step())
-		if flaws := b.flaws(); flaws != nil {
-			t.Fatalf("after step %d: %v", i, flaws)
-		}
-		b.q = b.q.Failed()
-		b.is.Equal(b.flaws(), nil)
-		b.q = b.space.Queue("q")
-	}
 }
 
 func TestCompareStarts(t *testing.T) {
