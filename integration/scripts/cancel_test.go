@@ -60,8 +60,8 @@ func TestCancel(t *testing.T) {
 			"LPUSH queues a a a a a", "5", taken(5),
 			"cancel payload=a", "0 - 5 [w]",
 			"LPUSH queues a", "1", "start round=2 wanted=1", "*", "listen", "",
-			"stop payload=b token=5 worker=w", "!LOST", "stop payload=a token=0 worker=w", "0 []", "heard", "",
-			"stop payload=a token=5 worker=w", "5 [w.1.9.1 w.1.9.2 w.1.9.3 w.1.9.4 w.1.9.5]", "heard", "wake:w 0",
+			"mark payload=b token=5 worker=w", "!LOST", "mark payload=a token=0 worker=w", "0 []", "heard", "",
+			"mark payload=a token=5 worker=w", "5 [w.1.9.1 w.1.9.2 w.1.9.3 w.1.9.4 w.1.9.5]", "heard", "wake:w 0",
 			"finish plain=0 w.1.9.1 1 d:<a> retry 9 '' w.1.9.2 2 d:<a> stop 0 '' w.1.9.3 3 d:<a> snooze 9 ''"+
 				" w.1.9.4 4 d:<a> fail 0 failed:x"+
 				" w.1.9.5 5 d:<a> done 0 '' w.2.9.1 6 d:<a> stop 0 ''", "*",
@@ -97,14 +97,14 @@ func TestCancelBesideEnds(t *testing.T) {
 				"add"+task("u:<a>", "0", "unique", "a"), "*", taken(1),
 				"cancel payload=a", "0 - 1 [w]",
 				"finish plain=0 w.1.9.1n 1 u:<a> "+end, "[1 canceled] 0",
-				"stop payload=a token=1 worker=w", "1 []",
+				"mark payload=a token=1 worker=w", "1 []",
 				"EXISTS tasks runs ready schedule working:w failed.tasks", "0",
 			)},
 			{"a retried copy is canceled before its attempt ends: " + end, steps(
 				"LPUSH queues a", "1", taken(1),
 				"finish plain=0 w.1.9.1 1 d:<a> retry 0 why", "*", "start round=2 wanted=1", "*",
 				"cancel payload=a", "0 - 2 [w]",
-				"stop payload=a token=2 worker=w", "2 [w.2.9.1n]",
+				"mark payload=a token=2 worker=w", "2 [w.2.9.1n]",
 				"finish plain=0 w.2.9.1n 2 r:<a>:1 "+end, "[1 canceled] 0",
 				"EXISTS tasks runs copies ready schedule working:w failed.tasks", "0",
 			)},
@@ -123,7 +123,7 @@ func TestCancelBesideReturn(t *testing.T) {
 		)},
 		{"a cancel finds the worker whose tasks are being returned", steps(
 			"LPUSH queues a", "1", taken(1), "ZREM workers w", "1", "ZADD leaving 0 w", "1",
-			"cancel payload=a", "0 - 1 [w]", "stop payload=a token=1 worker=w", "1 [w.1.9.1]",
+			"cancel payload=a", "0 - 1 [w]", "mark payload=a token=1 worker=w", "1 [w.1.9.1]",
 		)},
 	})
 }
@@ -155,7 +155,7 @@ func TestCancelPages(t *testing.T) {
 			"cancel payload="+large, "4 '' 0 []", taken(1),
 			"cancel payload="+large, "1 - 1 [w]",
 			"enqueue "+large, "*", "start round=2 wanted=1", "*",
-			"stop worker=w token=1 payload="+large, "1 [w.1.9.1]",
+			"mark worker=w token=1 payload="+large, "1 [w.1.9.1]",
 			"ZRANGE working:w 0 -1 WITHSCORES", "w.1.9.1 -1 w.2.9.1 2",
 		)},
 	})
@@ -192,9 +192,9 @@ func TestCancelPages(t *testing.T) {
 				q.play(steps("enqueue a", "*", "start wanted=1 round=9", "*", "cancel payload=a", "0 - 1531 [w]"))
 			}
 			last, want := 1530+round/2, 1020+round/2
-			first, rest, _ := strings.Cut(q.do(fmt.Sprint("stop payload=a worker=w token=", last)), " ")
+			first, rest, _ := strings.Cut(q.do(fmt.Sprint("mark payload=a worker=w token=", last)), " ")
 			found := strings.Fields(rest)
-			next := fmt.Sprint("stop payload=a worker=w token=", last, " after=", first)
+			next := fmt.Sprint("mark payload=a worker=w token=", last, " after=", first)
 			after, more, _ := strings.Cut(q.do(next), " ")
 			found = append(found, strings.Fields(more)...)
 			if first == fmt.Sprint(last) || after != fmt.Sprint(last) || len(found) != want {
@@ -209,7 +209,7 @@ func TestCancelRefuses(t *testing.T) {
 	play(t, []scenario{
 		{"Redis has lost the cancel: the caller learns it", steps(
 			"LPUSH queues a", "1", taken(1), "cancel payload=a", "0 - 1 [w]", "DEL canceled:<a>", "1",
-			"stop payload=a token=1 worker=w", "!LOST", "ZSCORE working:w w.1.9.1", "1",
+			"mark payload=a token=1 worker=w", "!LOST", "ZSCORE working:w w.1.9.1", "1",
 		)},
 		{"an attempt that Redis has lost isn't found", steps(
 			"add"+task("k:a", "0", "always", "A"), "*", taken(1), "DEL working:w", "1",

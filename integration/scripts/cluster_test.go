@@ -53,7 +53,7 @@ func TestCluster(t *testing.T) {
 	play("failed.join worker=v round=0", "1", "failed.start worker=v wanted=1", "*", "failed.finish worker=v v.1.9.1n 1 k:a#1 stop 0 ''",
 		"[] 0", "failed.leave worker=v round=1", "0 0", "requeue k:a#1", "requeued")
 	heard("enqueue 1")
-	play("heartbeat judge=1", "*", "cancel payload=b", "1 - 3 [w]", "stop payload=b token=3 worker=w", "3 []")
+	play("heartbeat judge=1", "*", "cancel payload=b", "1 - 3 [w]", "mark payload=b token=3 worker=w", "3 []")
 	heard("cancel b")
 	play("add"+task("k:c", "0", "always", "C"), "*", "remove name=k:c how=removed", "1 ''", asserts("7", "1:aa", t1, "A"), "*",
 		"pause who=me", "1", "pause", "1", "result k:a", "'' 0 -1", "check kind=tasks cursor=0", "*",

@@ -77,7 +77,7 @@ func (d *drawing) draw() drawn {
 	case 15:
 		return d.cancel()
 	case 16:
-		return d.stop()
+		return d.mark()
 	case 17:
 		name, how := one(d, names...), one(d, "removed", "canceled")
 		return d.call(func(q *spec.Queue) (any, error) {
@@ -216,14 +216,14 @@ func (d *drawing) cancel() drawn {
 	}, "cancel payload=%s after=%s", payload, after)
 }
 
-func (d *drawing) stop() drawn {
+func (d *drawing) mark() drawn {
 	payload, worker := one(d, payloads...), d.member()
 	token := d.of().Number("token") - int64(d.IntN(3))
 	after := int64(d.IntN(int(max(token, 0)) + 1))
 	return d.call(func(q *spec.Queue) (any, error) {
-		upTo, found, err := q.Stop(payload, token, worker, after)
+		upTo, found, err := q.Mark(payload, token, worker, after)
 		return []any{upTo, list(found)}, err
-	}, "stop payload=%s token=%d worker=%s after=%d", payload, token, worker, after)
+	}, "mark payload=%s token=%d worker=%s after=%d", payload, token, worker, after)
 }
 
 // prepare draws a call that has no specification.

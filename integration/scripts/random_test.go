@@ -66,7 +66,7 @@ var edits = strings.NewReplacer(
 	"local AT_ONCE = 100 ", "local AT_ONCE = 3 ", "page(10000, ", "page(3, ", "page(100, ", "page(3, ", "local PAGE = 1000\n", "local PAGE = 1\n",
 )
 
-var small = &spec.Limits{Return: 3, Copies: 3, Stop: 1}
+var small = &spec.Limits{Return: 3, Copies: 3, Mark: 1}
 
 func newBench(t testing.TB) *bench {
 	b := &bench{queue: newQueue(t, redistest.URL())}

@@ -342,7 +342,7 @@ func TestFullWays(t *testing.T) {
 		asserts("9", "1:bb", t3, "B"), "!OOM",
 		"LLEN queues", "3", "HLEN tasks", "4", "EXISTS once:n once:m", "0", "HGET state place", "3",
 		asserts("7", "1:aa", "", ""), "[[7 held '']] [] now",
-		"cancel payload=a", "3 - 1 [w]", "stop payload=a token=1 worker=w", "1 []",
+		"cancel payload=a", "3 - 1 [w]", "mark payload=a token=1 worker=w", "1 []",
 		"remove name=k:w how=removed", "1 ''", "remove name=k:r how=canceled", "0 w.1.9.1n",
 		"remove name=k:a how=removed", "1 ''", "HGET tasks k:a", "now:"+t2+":0:0:1:0:A",
 		"delete", "0", "HKEYS tasks", "k:r", "requeue k:f#1", "requeued",

@@ -40,7 +40,7 @@ var ids = []string{"a", "b", "c"}
 // start returns the state before the first event.
 func (sc *scope) start() state {
 	s := state{sc: sc, left: sc.budget}
-	limits := &spec.Limits{Return: 1, Copies: 1, Stop: 1}
+	limits := &spec.Limits{Return: 1, Copies: 1, Mark: 1}
 	s.q = spec.Queue{Now: now, Limits: limits, Failed: &s.failed}
 	s.failed = spec.Queue{Now: now, Limits: limits}
 	t := s.clone()
@@ -466,27 +466,27 @@ func (sc *scope) canceler(from *state, try func(bool, string, func(s *state))) {
 		}
 	}
 	try(c.phase == 1 || c.phase == 0 && from.left.Cancels > 0, "a page of the cancel", page)
-	stop := func(s *state, worker string, after int64) (upTo int64) {
-		s.do("stop", effect{}, func() { upTo, _, _ = s.q.Stop(sc.cancel, c.token, worker, after) })
+	mark := func(s *state, worker string, after int64) (upTo int64) {
+		s.do("mark", effect{}, func() { upTo, _, _ = s.q.Mark(sc.cancel, c.token, worker, after) })
 		return upTo
 	}
-	stops := func(s *state) {
+	marks := func(s *state) {
 		c := &s.cancel
-		if c.stopped = stop(s, c.workers[0], c.stopped); c.stopped >= c.token {
+		if c.stopped = mark(s, c.workers[0], c.stopped); c.stopped >= c.token {
 			c.workers, c.stopped = c.workers[1:], 0
 		}
 		s.returned()
 	}
-	try(c.phase == 2, "a page of a stop", stops)
+	try(c.phase == 2, "a page of a mark", marks)
 	try(c.phase == 3 && from.left.Minutes > 0, "a minute after the cancel, its token expires", func(s *state) {
 		s.left.Minutes--
 		s.q.Canceled = nil
 	})
-	try(c.phase == 2 && from.left.Late > 0, "a page of a stop, and a copy of the call is late", func(s *state) {
+	try(c.phase == 2 && from.left.Late > 0, "a page of a mark, and a copy of the call is late", func(s *state) {
 		s.left.Late--
 		worker := c.workers[0]
-		stops(s)
-		s.late = append(slices.Clip(s.late), call{-1, "stop of " + worker, func(s *state) { stop(s, worker, c.stopped) }})
+		marks(s)
+		s.late = append(slices.Clip(s.late), call{-1, "mark of " + worker, func(s *state) { mark(s, worker, c.stopped) }})
 	})
 }
 

@@ -79,8 +79,8 @@ func (q *Queue) withdraw(name string) {
 	}
 }
 
-// Stop marks attempts of a worker that a cancel covers. It answers up to which token it came, and what it found.
-func (q *Queue) Stop(payload string, token int64, worker string, after int64) (upTo int64, found []string, err error) {
+// Mark marks attempts of a worker that a cancel covers. It answers up to which token it came, and what it found.
+func (q *Queue) Mark(payload string, token int64, worker string, after int64) (upTo int64, found []string, err error) {
 	digest := Digest(payload)
 	if !q.Canceled.Has(digest) {
 		return 0, nil, ErrLost
@@ -91,11 +91,11 @@ func (q *Queue) Stop(payload string, token int64, worker string, after int64) (u
 				all.Put(m.Name, t)
 			}
 		}
-		return all[:min(len(all), q.Limits.Stop)]
+		return all[:min(len(all), q.Limits.Mark)]
 	}
 	pages := []Set{covered(1), covered(-1)}
 	for _, page := range pages {
-		if len(page) == q.Limits.Stop {
+		if len(page) == q.Limits.Mark {
 			token = min(token, page[len(page)-1].Score)
 		}
 	}

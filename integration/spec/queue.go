@@ -1,5 +1,5 @@
 // Package spec is a second implementation of the scripts that can lose a task, written from the words of
-// docs/protocol.md: join, start, finish, heartbeat, leave, evict, cancel, stop and remove. It works on a model of
+// docs/protocol.md: join, start, finish, heartbeat, leave, evict, cancel, mark and remove. It works on a model of
 // a queue's keys. A test compares it with the scripts, and integration/search runs it in every order of events.
 //
 // It leaves out what loses no task: events, results, ages, keys of the wrong type, the limits of bytes, recurrence,
@@ -38,7 +38,7 @@ type List []string
 type Limits struct {
 	Return int // tasks of a call of leave or evict
 	Copies int // of a cancel on the list, and then outside of it
-	Stop   int // attempts of a stop
+	Mark   int // attempts of a mark
 }
 
 // The refusals that lose nothing.

@@ -201,7 +201,7 @@ func (w *world) cancel(payload string) {
 	w.Logf("%s", reply)
 	token := redistest.Sure(redis.Int(reply[2], nil))(w)
 	for _, worker := range redistest.Sure(redis.Strings(reply[3], nil))(w) {
-		w.queued("stop", payload, token, worker, "")
+		w.queued("mark", payload, token, worker, "")
 	}
 }
 

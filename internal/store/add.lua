@@ -4,7 +4,7 @@
 --         at: ms; 0 is now. record: as in lib_record, enqueued at 0
 --         how: "rule:keep:counts", for a name under which a task waits. The rule says which time holds: always the new
 --         one, never, later, earlier; unique: the call fails if there is one, or one runs. If keep is 1, the one that
---         waits keeps its record and counts; if counts is 1, only these
+--         waits keeps its record and counts; if counts is 1, only its counts
 --         once: "window:nonce", for how many ms the nonce is known; or "" without one
 -- Uses lib_queue.
 --

@@ -19,7 +19,7 @@ import (
 
 var (
 	cancel = verb("cancel")
-	stop   = verb("stop")
+	mark   = verb("mark")
 	remove = verb("remove")
 )
 
@@ -47,21 +47,21 @@ func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receip
 		}
 		c.Removed += int(removed)
 		if next == nil {
-			return c, c.stop(ctx, r, s, payload, workers)
+			return c, c.mark(ctx, r, s, payload, workers)
 		}
 		after = string(as[[]byte](next, &in.err, "a string"))
 	}
 }
 
-// A page of stop is a worker's attempts above a token.
+// A page of mark is a worker's attempts above a token.
 type page struct {
 	worker string
 	after  int64
 }
 
-// stop marks the attempts of all workers that hold something. If Redis refuses some, it goes on with the
+// mark marks the attempts of all workers that hold something. If Redis refuses some, it goes on with the
 // others.
-func (c *Receipt) stop(ctx context.Context, r Runner, s *Shared, payload []byte, workers []string) (err error) {
+func (c *Receipt) mark(ctx context.Context, r Runner, s *Shared, payload []byte, workers []string) (err error) {
 	most := max(min(perPage, listBytes/max(len(payload), 1)), 1) // calls in flight
 	var pages []page
 	for some := range slices.Chunk(workers, perPage) {
@@ -77,8 +77,8 @@ func (c *Receipt) stop(ctx context.Context, r Runner, s *Shared, payload []byte,
 	for len(pages) > 0 {
 		some := pages[:min(most, len(pages))]
 		pages = pages[len(some):]
-		mark := func(p page) redisconn.Call { return stop.call(s, payload, c.token, p.worker, p.after) }
-		for i, reply := range doEach(ctx, r, some, mark) {
+		call := func(p page) redisconn.Call { return mark.call(s, payload, c.token, p.worker, p.after) }
+		for i, reply := range doEach(ctx, r, some, call) {
 			in := read(reply.Value, reply.Err)
 			upTo, found := in.int(), in.strings()
 			c.Attempts = append(c.Attempts, found...)

@@ -1,5 +1,5 @@
 -- cancel: remove what waits of a payload, page by page: its copies on the list, then those outside of it, and then the
--- unique task. A copy that runs is dropped when it would wait again; stop marks it.
+-- unique task. A copy that runs is dropped when it would wait again; mark marks it.
 --
 -- ARGV[3] payload  of the tasks
 -- ARGV[4] after    "" on the first call; then what the last one answered

@@ -4,8 +4,8 @@
 -- ARGV[4] max failed  how many failed tasks to keep; in a failed queue, how many aside
 -- ARGV[5] plain       how many plain ends; each: attempt, token
 -- then the other ends; each: attempt, token, identity, verb, delay, text.
---          done: text is the result, delay for how many ms it's kept. retry, snooze: delay in ms, text
---          is the error. fail: text is "kind:error". drop: text is the word in its result
+--          identity: the name, or "d:" and the digest. done: text is the result, delay for how many ms it's kept. retry,
+--          snooze: delay in ms, text is the error of a retry. fail: text is "kind:error". drop: the word in its result
 -- Returns {odd, dropped}: for each end that wasn't ok, its number and gone, canceled, refused, or postponed to the next
 -- call; and how many failed tasks were dropped.
 -- Fails with EVICTED if the worker isn't a member.
@@ -99,7 +99,7 @@ local failed = in_failed and q or keys_of(ARGV[1] .. ':failed')
 local can_fail -- whether its keys have the right types; nil: not known yet
 
 first_write()
--- What comes last may be denied. Then the call fails before it changes anything, since a repeat would do all of it again.
+-- What comes last may be denied. Then the call fails before it ends anything, since a repeat would do all of it again.
 redis.call('DEL', KEYS[2])
 if sound then
   redis.call('HDEL', q.runs, '')

@@ -1,6 +1,6 @@
 -- lib_keys: the keys of a queue, the time, and the state.
 --
--- KEYS     state, and one that never exists: by them, Redis knows where the queue is, whether it moves, and who may not
+-- KEYS     state, and one that never exists: by them, Redis knows the queue's node, whether it moves, and which users may use it
 -- ARGV[1] prefix  of all keys, as "worqr"; that of a failed queue ends in ":failed"
 -- ARGV[2] tail    end of the queue's keys, "{q}"
 

@@ -2,7 +2,7 @@
 -- Uses lib_keys, lib_wake.
 
 -- Fails if a key of a queue has the wrong type. A script calls it before its first write. Then size has how much each
--- of them holds.
+-- of them holds, of the queue that was checked last.
 local size = {}
 local SIZE = { queues = 'LLEN', tasks = 'HLEN', next = 'HLEN', runs = 'HLEN', rounds = 'HLEN', state = 'HLEN',
   crashes = 'HLEN', recurrence = 'HLEN' } -- the others are sorted sets

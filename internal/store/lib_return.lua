@@ -102,7 +102,7 @@ local function return_tasks()
     end
     local list = q.process .. attempt.id
     local item = redis.pcall('LINDEX', list, 0)
-    local moved, carried, err = 0, 0, item
+    local moved, carried, err = 0, 0, item -- an error, if the list can't be read
     if type(item) == 'string' then
       local give_back = string.sub(attempt.id, -1) == 'n' and return_named or return_raw
       moved, carried, err = give_back(attempt, list, item)

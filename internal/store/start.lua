@@ -11,7 +11,8 @@
 -- ARGV[11] max crashes  a task that has crashed once less is risky; 0: never
 -- Uses lib_keys, lib_wake, lib_lease.
 --
--- Returns {first, started, last, before, more, due, now}, as docs/protocol.md says.
+-- Returns {first, started, last, before, more, due, now}: the token of the first, what started, and the last token; the
+-- round before; how many can start now, or -1 in a pause, -2 in a return; µs until the claimed time, or -1; and ms.
 -- Fails with EVICTED if the worker isn't a member.
 local worker, round, lease = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
 local wanted, ahead, solo, limit = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[10] == '1', tonumber(ARGV[11])
@@ -19,7 +20,7 @@ local AT_ONCE, PARKED, DUE = 512, 500, 500
 local working, stamped = q.working .. worker, worker .. '.' .. ARGV[4] .. '.' .. ARGV[5] .. '.'
 local format = string.format -- Redis and Lua format numbers slowly
 
--- A member is who has a round.
+-- A member is who has a round: join and fence change rounds and workers together.
 local before = tonumber(redis.call('HGET', q.rounds, worker))
 if not before then
   return redis.error_reply('EVICTED the worker is not a member of the queue')

@@ -1,4 +1,4 @@
--- stop: mark the attempts of a worker that a cancel of their payload covers, page by page: they must stop.
+-- mark: mark the attempts of a worker that a cancel of their payload covers, page by page: they must stop.
 --
 -- ARGV[3] payload  of the tasks
 -- ARGV[4] token    of the cancel: later attempts aren't covered
