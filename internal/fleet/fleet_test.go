@@ -59,6 +59,20 @@ func TestHeartbeatOnDemand(t *testing.T) {
 	}
 }
 
+// The error of a Pool is user code, whose methods may use the peer. They're called by Describe.
+func TestDescribeUsesPeer(t *testing.T) {
+	is := redistest.Parallel(t)
+	f := newPeer(t, redistest.URL(), redistest.Prefix(t), time.Hour)
+	f.Describe = func(_, _ string, err error) error {
+		f.LastBeat()
+		_, _ = f.Session("q")
+		return err
+	}
+	serve(t, f, "q", "r")
+	is.NoErr(f.Leave(t.Context(), "q")) // and doesn't hang
+	is.NoErr(f.Stop(t.Context()))
+}
+
 // A worker learns that Redis has lost tokens when another server has replaced the previous one, and writes what may be
 // lost again.
 func TestChanged(t *testing.T) {

@@ -81,13 +81,14 @@ func (w *worker) end(ctx context.Context, m *member) error {
 	if errors.Is(err, engine.ErrEvicted) || errors.Is(err, store.ErrEvicted) {
 		err = nil
 	}
+	last, why := m.Last(), w.fleet.Describe("leave", m.queue.Name, err) // calls methods of the error
 	w.mu.Lock()
 	defer w.mu.Unlock()
-	w.rounds[m.queue.Keys] = m.Last()
+	w.rounds[m.queue.Keys] = last
 	if err != nil {
-		w.owed[m.membership()] = m.Last()
+		w.owed[m.membership()] = last
 	}
-	return w.fleet.Describe("leave", m.queue.Name, err)
+	return why
 }
 
 // forsake ends the session of a membership before the worker leaves. Rounds may be sent until the
