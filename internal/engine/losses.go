@@ -112,7 +112,8 @@ func (s *Session) reconcile() {
 		if _, ok := theirs[id]; ok || s.held[id] != t || t.away {
 			continue
 		}
-		s.mu.laterLocked(func() { s.engine.Log.Warn("worqr: stopping a task whose start Redis has lost", t.named()...) })
+		attrs := t.named() // a fetch may be about to change what it reads
+		s.mu.laterLocked(func() { s.engine.Log.Warn("worqr: stopping a task whose start Redis has lost", attrs...) })
 		s.queue.counts.Lost.Add(1)
 		t.overLocked(worqrtrace.Lost, ErrNotOwner)
 		s.releaseLocked(t, ErrEvicted)
