@@ -80,18 +80,18 @@ func (s *Schedules) Set(q store.Target, name string, spec Spec) error {
 	if _, err := spec.Times(time.Now(), time.Time{}, fewest); err != nil {
 		return err
 	}
-	was, known := s.specAt(q, name)
-	same := known && alike(was, spec, time.Now())
+	was, before := s.jobAt(q, name)
+	same := was != nil && alike(before, spec, time.Now())
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	l := s.siteLocked(q)
 	j := &job{queue: q.ID, name: name, spec: spec}
-	if was := l.jobs[name]; was != nil {
-		if same {
-			was.spec = spec
+	if now := l.jobs[name]; now != nil {
+		if same && now == was { // otherwise another call has replaced it in the meantime
+			now.spec = spec
 			return nil
 		}
-		if was.since != 0 {
+		if now.since != 0 {
 			j.since = store.JustNow // overrides what this peer or others had before
 		}
 	}
@@ -100,14 +100,14 @@ func (s *Schedules) Set(q store.Target, name string, spec Spec) error {
 	return nil
 }
 
-// specAt returns the spec under a name, if there is one.
-func (s *Schedules) specAt(q store.Target, name string) (spec Spec, known bool) {
+// jobAt returns the job under a name, and its spec; nil if there is none.
+func (s *Schedules) jobAt(q store.Target, name string) (j *job, spec Spec) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if l := s.sites[q.ID]; l != nil && l.jobs[name] != nil {
-		return l.jobs[name].spec, true
+		return l.jobs[name], l.jobs[name].spec
 	}
-	return Spec{}, false
+	return nil, Spec{}
 }
 
 // Unset withdraws a schedule, and reports whether there was one. It doesn't block.

@@ -80,6 +80,29 @@ func TestSetReplaces(t *testing.T) {
 	is.True(!s.Unset("q", "k:x"))
 }
 
+// Of two concurrent calls, the one that ends last wins, even if its spec equals the one that both replace.
+func TestSetMeanwhile(t *testing.T) {
+	is := redistest.Parallel(t)
+	r := newBench(t)
+	s, one, two := r.peer(), starting(inHours(1)), starting(inHours(2))
+	meanwhile := func() {}
+	r.give(s, paying(next(func(t time.Time) time.Time {
+		meanwhile()
+		return one.Next(t)
+	}), ""))
+	r.beatOf(s)
+	before := r.field("q", "k:x")
+	meanwhile = func() {
+		meanwhile = func() {}
+		r.give(s, paying(two, ""))
+		r.beatOf(s)
+	}
+	r.give(s, paying(one, ""))
+	is.True(r.field("q", "k:x") != before)
+	r.beatOf(s)
+	is.Equal(r.field("q", "k:x"), before)
+}
+
 // A schedule is valid for 10 s, or for the lease if that's longer. Redis always knows the times of two
 // such periods.
 func TestPeriod(t *testing.T) {
