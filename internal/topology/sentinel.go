@@ -223,19 +223,19 @@ func (s *sentinels) enter() {
 }
 
 func (s *sentinels) leave() {
+	var idle map[string]redis.Conn
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if s.users--; s.users > 0 {
-		return
+	if s.users--; s.users == 0 {
+		if s.stop != nil { // otherwise the watch has ended, and this is the connection that it was making
+			s.stop()
+			s.stop = nil
+		}
+		idle, s.kept = s.kept, map[string]redis.Conn{}
 	}
-	if s.stop != nil { // otherwise the watch has ended, and this is the connection that it was making
-		s.stop()
-		s.stop = nil
-	}
-	for _, c := range s.kept {
+	s.mu.Unlock()
+	for _, c := range idle {
 		_ = c.Close() // not needed anymore
 	}
-	clear(s.kept)
 }
 
 // watch asks one sentinel after the other whether there is a new master. Callers wouldn't find out
