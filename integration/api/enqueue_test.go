@@ -89,20 +89,6 @@ func TestEnqueueEndsWithItsContext(t *testing.T) {
 	})
 }
 
-// If the list of queues has the wrong type, a peer doesn't try to add the queue at each enqueue.
-func TestEnqueueBesideForeignRegistry(t *testing.T) {
-	is := parallel(t)
-	server, c := redistest.StartAndDial(t)
-	q := openAt(t, server.URL(), worqr.Options{Prefix: "p"}).Queue("q")
-	redistest.Do(t, c, "SET", "p:registry", "foreign")
-	before := redistest.Calls(t, c, "sadd")
-	for range 5 {
-		enqueue(t, q, "a")
-		redistest.Do(t, c, "DEL", "p:queues:{q}") // so the queue is alone
-	}
-	is.Equal(redistest.Calls(t, c, "sadd")-before, 1)
-}
-
 // One call enqueues up to MaxBatchSize payloads with MaxBatchBytes in total, or a single payload of any size.
 func TestEnqueueOfMany(t *testing.T) {
 	is := parallel(t)

@@ -47,22 +47,6 @@ func TestFailedIsBounded(t *testing.T) {
 	is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1000)
 }
 
-// KeepFailed still bounds the failed queue after the only peer that served it was killed.
-func TestFailedIsBoundedAfterAKill(t *testing.T) {
-	is := parallel(t)
-	const keep, all = 10, 100
-	prefix := redistest.Prefix(t)
-	redistest.Do(t, redistest.Conn(t), "ZADD", prefix+":failed:workers:{q}", time.Now().Add(-time.Minute).UnixMilli(), "dead")
-	p, q := openQueue(t, worqr.Options{Prefix: prefix})
-	q.Handle(func(context.Context, *worqr.Task) error {
-		return worqr.Permanent(errors.New("no"))
-	}, &worqr.HandleOptions{KeepFailed: keep})
-	run(t, p)
-	enqueue(t, q, numbers("", all)...)
-	eventually(t, "all have failed", func() bool { return p.Stats().Failed == all })
-	is.Equal(stats(t, q).Failed, keep)
-}
-
 // A failed task has the DueAt that the task had, whatever its key looks like.
 func TestFailedTellsWhenItWasDue(t *testing.T) {
 	is := parallel(t)

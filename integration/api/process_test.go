@@ -23,8 +23,7 @@ type childConfig struct {
 	URL, Prefix, Queue string
 	Lease              time.Duration
 	Concurrency        int
-	Hold               bool // handlers run until their context ends or the parent sends "finish"
-	Exclusive          bool
+	Hold               bool          // handlers run until their context ends or the parent sends "finish"
 	Mode               string        // a key of actors; "" is holder
 	Nap                time.Duration // for deadly: how long the other tasks take
 	First              time.Time     // for repeater: the first time of its job
@@ -44,9 +43,7 @@ type report struct {
 	Worker  string
 	Payload string
 	Key     string `json:",omitempty"`
-	Token   int64
 	Err     string // for end: the cause; for finished: the kind of error
-	At      time.Time
 }
 
 // serve is the main function of a peer process. It serves the queue until SIGTERM. With Hold, the
@@ -62,7 +59,7 @@ func serve(c childConfig) {
 	say := func(r report) {
 		mu.Lock()
 		defer mu.Unlock()
-		r.Worker, r.At = p.WorkerID(), time.Now()
+		r.Worker = p.WorkerID()
 		_ = out.Encode(r) // fails if the parent has gone
 	}
 	a := holder(c, p, say)
@@ -96,7 +93,7 @@ func serve(c childConfig) {
 func holder(c childConfig, _ *worqr.Peer, say func(report)) actor {
 	finish := make(chan struct{})
 	handler := func(ctx context.Context, t *worqr.Task) error {
-		say(report{What: "start", Payload: string(t.Payload), Token: t.Token})
+		say(report{What: "start", Payload: string(t.Payload)})
 		if !c.Hold {
 			return nil
 		}
@@ -119,7 +116,7 @@ func holder(c childConfig, _ *worqr.Peer, say func(report)) actor {
 	}
 	return actor{
 		handler: handler,
-		opts:    &worqr.HandleOptions{Concurrency: c.Concurrency, Exclusive: c.Exclusive},
+		opts:    &worqr.HandleOptions{Concurrency: c.Concurrency},
 		told: func(line string) {
 			if line == "finish" {
 				close(finish)
@@ -169,6 +166,5 @@ func (p process) starts(t testing.TB, n int) []string {
 var actors = map[string]func(c childConfig, p *worqr.Peer, say func(report)) actor{
 	"busy":     busyPeer,
 	"deadly":   deadlyPeer,
-	"due":      punctual,
 	"repeater": repeater,
 }

@@ -312,30 +312,6 @@ func TestRunNow(t *testing.T) {
 	is.Equal(len(starts), 0)
 }
 
-// Delete ends recurring tasks that no running peer has. Until then, the queue stays listed.
-func TestDeleteRecurring(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	p, q := openQueue(t, worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond})
-	is.NoErr(q.Every("x", daily{inAnHour()}, nil, nil))
-	stop := run(t, p)
-	eventually(t, "it is planned", func() bool { return len(recurring(t, q)) == 1 })
-	another, other := openQueue(t, worqr.Options{Prefix: prefix})
-	is.NoErr(other.Delete(t.Context()))
-	eventually(t, "a running peer has it", func() bool { return len(scheduled(t, other)) == 1 })
-	stop()
-	is.NoErr(other.Delete(t.Context()))
-	asserted := func() bool { return recurring(t, other)["x"].Asserted }
-	listed := func() int { return sure(length(another.Queues(t.Context())))(t) }
-	if n := listed(); asserted() { // on a slow machine, it may have ended before the Delete
-		is.Equal(n, 1)
-	}
-	eventually(t, "no peer has it anymore", func() bool { return !asserted() })
-	is.NoErr(other.Delete(t.Context()))
-	is.Equal(listed(), 0)
-	is.Equal(redistest.Keys(t, redistest.Conn(t), prefix), []string{prefix + ":protocol"}) // not a key of the queue
-}
-
 // Explain reports that a key recurs, its next time, and that no peer asserts it.
 func TestExplainRecurring(t *testing.T) {
 	is := parallel(t)

@@ -448,7 +448,7 @@ func TestTraceOutageOfProducer(t *testing.T) {
 	is.Equal(len(r.of("lost")), 1)
 }
 
-// If a function panics or ends its goroutine, only that call is lost.
+// If a function panics, with whatever value, or ends its goroutine, only that call is lost.
 func TestTracePanics(t *testing.T) {
 	is := parallel(t)
 	r, log := &record{}, &journal{}
@@ -456,7 +456,10 @@ func TestTracePanics(t *testing.T) {
 	note := trace.Ended
 	trace.Ended = func(task worqrtrace.Task) {
 		note(task)
-		if task.Token%2 == 0 {
+		switch {
+		case task.Token == 10:
+			panic(evil{runtime.Goexit})
+		case task.Token%2 == 0:
 			panic("no")
 		}
 		runtime.Goexit()
@@ -470,59 +473,4 @@ func TestTracePanics(t *testing.T) {
 	r.paired(t)
 	is.Equal(len(r.of("left")), 1)
 	is.Equal(len(log.Lines("a Trace function panicked")), 1)
-}
-
-// The same if it panics with an error whose Error method ends the goroutine.
-func TestTracePanicsWithGoexit(t *testing.T) {
-	t.Parallel()
-	r := &record{}
-	trace := r.trace()
-	note := trace.Enqueued
-	trace.Enqueued = func(q worqrtrace.Queue) {
-		note(q)
-		panic(evil{runtime.Goexit})
-	}
-	_, q := openQueue(t, worqr.Options{Trace: trace})
-	for range 3 {
-		enqueue(t, q, "x")
-	}
-	r.await(t, "enqueued", 3)
-}
-
-// A function that blocks doesn't delay tasks, heartbeats or the end of the peer. Calls that don't
-// fit in the buffer are counted.
-func TestTraceBlocks(t *testing.T) {
-	is := parallel(t)
-	r, log, blocked, release := &record{}, &journal{}, make(chan struct{}, 1), make(chan struct{})
-	trace := r.trace()
-	trace.Joined = func(worqrtrace.Queue) {
-		blocked <- struct{}{}
-		<-release
-	}
-	trace.Enqueued = nil
-	p, q := openQueue(t, worqr.Options{Trace: trace, Lease: 900 * time.Millisecond, Logger: log.Logger()})
-	got := make(chan string, 100)
-	q.Handle(tell(got), &worqr.HandleOptions{Concurrency: 32})
-	stop := run(t, p)
-	<-blocked
-	r.mu.Lock()
-	before := len(r.calls)
-	r.mu.Unlock()
-	enqueue(t, q, numbers("", 15_000)...) // with two calls each
-	go func() {
-		for range got {
-		}
-	}()
-	eventually(t, "all are finished", func() bool { return p.Stats().Finished == 15_000 })
-	stop()
-	is.Equal(p.Stats().TimesEvicted, int64(0))
-	is.Equal(len(r.of("ended")), 0)
-	close(release)
-	missed := r.await(t, "missed", 1)[0].queue.Tasks
-	close(got)
-	r.mu.Lock()
-	is.Equal(slices.IndexFunc(r.calls, func(c traced) bool { return c.name == "missed" })-before, 20_000)
-	r.mu.Unlock()
-	is.True(missed >= 10_000) // including the calls for the end of the worker
-	eventually(t, "it is logged", func() bool { return len(log.Lines("Trace functions are too slow; calls were dropped")) == 1 })
 }

@@ -106,27 +106,6 @@ func TestDeafSubscription(t *testing.T) {
 	}
 }
 
-// A wake-up is passed on while tasks wait: tasks for all slots of all peers start without a heartbeat.
-func TestWakePassesOn(t *testing.T) {
-	is := parallel(t)
-	prefix := redistest.Prefix(t)
-	got := make(chan string, 100)
-	release := make(chan struct{})
-	for range 4 {
-		p := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour}) // heartbeats don't help
-		p.Queue("q").Handle(holding(got, release), &worqr.HandleOptions{Concurrency: 5})
-		run(t, p)
-	}
-	q := open(t, worqr.Options{Prefix: prefix}).Queue("q")
-	idle(t, q, 4)
-	tasks := numbers("", 20) // as many as there are slots
-	enqueue(t, q, tasks...)
-	is.Equal(sorted(receive(t, got, 20)), tasks)
-	enqueue(t, q, tasks...)
-	close(release)
-	is.Equal(sorted(receive(t, got, 20)), tasks)
-}
-
 // A subscription that Redis refuses doesn't affect others: the peer's worker is still woken up, on
 // the same connection, and the caller of Events gets one error.
 func TestRefusedSubscription(t *testing.T) {

@@ -152,6 +152,12 @@ func TestProducerLists(t *testing.T) {
 	_, _, err := p.Add(t.Context(), b.target(), []Task{task("a", "a")})
 	b.is.NoErr(err)
 	b.is.True(listed())
+
+	redistest.Do(t, b.conn, "DEL", b.space.Registry())
+	redistest.Do(t, b.conn, "SET", b.space.Registry(), "foreign")
+	p = b.producer() // tries again in a minute, not at each call
+	enqueue()
+	b.is.True(p.of(b.target()).refused.Load())
 }
 
 // A user who may not store nonces adds nothing with one.
