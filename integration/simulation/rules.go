@@ -332,7 +332,10 @@ func (st *step) begun() {
 		if is.Owner[id] != worker {
 			st.violation("%s starts attempt %s for %q", worker, id, is.Owner[id])
 		}
-		st.started[st.name(id)] = &start{payload: payload, digest: is.Digest(id), token: token, failed: is.Failed}
+		// Once Redis has lost a round, a late copy of it may start the same attempt again, while its handler runs.
+		if s := st.started[st.name(id)]; s == nil || s.payload != payload || s.token != token {
+			st.started[st.name(id)] = &start{payload: payload, digest: is.Digest(id), token: token, failed: is.Failed}
+		}
 		st.Starts++
 		if st.starts[payload]++; st.starts[payload] > 1 {
 			st.Extra++
