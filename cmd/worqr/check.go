@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -19,9 +20,9 @@ type checkCommand struct {
 	Repair      bool          `help:"Repair what can be repaired without losing a task. Needs --lease: a worker that is silent for longer is evicted."`
 	MaxRun      time.Duration `help:"Report tasks that have run for longer; the default is 1h."`
 	MaxAge      time.Duration `help:"Report tasks that have been due for longer, and queues whose waiting tasks haven't started for longer; the default is 10m."`
-	MaxWaiting  *int          `placeholder:"N" help:"Report queues with more due tasks than N; by default, there is no limit."`
-	MaxRetrying *int          `placeholder:"N" help:"Report queues in which more than N tasks wait for a retry; the default is 10."`
-	MaxFailed   *int          `placeholder:"N" help:"Report queues with more failed tasks than N; the default is 0."`
+	MaxWaiting  *uint         `placeholder:"N" help:"Report queues with more due tasks than N; by default, there is no limit."`
+	MaxRetrying *uint         `placeholder:"N" help:"Report queues in which more than N tasks wait for a retry; the default is 10."`
+	MaxFailed   *uint         `placeholder:"N" help:"Report queues with more failed tasks than N; the default is 0."`
 	Ignore      []string      `placeholder:"KIND" help:"Leave out findings of these kinds, such as persistence. May be repeated."`
 }
 
@@ -35,14 +36,14 @@ func (c *checkCommand) options() *inspect.CheckOptions {
 }
 
 // most converts a limit for the library, where 0 means the default, and a negative limit means 0.
-func most(limit *int) int {
+func most(limit *uint) int {
 	switch {
 	case limit == nil:
 		return 0
-	case *limit <= 0:
+	case *limit == 0:
 		return -1
 	}
-	return *limit
+	return int(min(*limit, math.MaxInt))
 }
 
 // Validate is called by kong.

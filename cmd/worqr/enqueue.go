@@ -29,7 +29,7 @@ type enqueueCommand struct {
 	Header     headers       `placeholder:"NAME=VALUE" help:"Header of the tasks. May be repeated."`
 	Expires    time.Duration `placeholder:"DURATION" help:"Fail the tasks unless they have started within this time."`
 	Timeout    time.Duration `placeholder:"DURATION" help:"How long an attempt may run, whatever the handler's options say."`
-	MaxRetries *int          `placeholder:"N" help:"How many times a task may be retried, 0 for none, whatever the handler's options say."`
+	MaxRetries *uint         `placeholder:"N" help:"How many times a task may be retried, 0 for none, whatever the handler's options say."`
 	KeepResult time.Duration `placeholder:"DURATION" help:"Keep the outcomes and results of the tasks for this long: from 1s to 30 days. See worqr wait."`
 	Once       someText      `placeholder:"ID" help:"Add the task only if nothing was added with this id before, so that you may repeat the command."`
 	OnceFor    time.Duration `placeholder:"DURATION" help:"How long the id is remembered; the default is 24h, the limit 30 days."`

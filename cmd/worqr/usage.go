@@ -63,7 +63,7 @@ func hint(text string) string {
 		{notPattern, "it isn't a regular expression (RE2)"},
 		{noText, "it's empty"},
 		{"bit int", "write a whole number"},
-		{"bit uint", "write a whole number of at least 0"},
+		{"uint", "write a whole number of at least 0"},
 	} {
 		if strings.Contains(text, h.sign) {
 			return "; " + h.says

@@ -19,7 +19,7 @@ type workCommand struct {
 	Command     []string      `arg:"" passthrough:"" help:"Program to run for each task, with its arguments. No shell is involved; for a pipe, write: -- sh -c '...'."`
 	Concurrency int           `short:"c" default:"1" help:"How many programs run at once; the default is 1."`
 	Timeout     time.Duration `help:"Kill a program that runs for longer; the task is retried. By default, there is no limit."`
-	MaxRetries  *int          `placeholder:"N" help:"How many times a task is retried before it fails for good; the default is 10, and 0 is none."`
+	MaxRetries  *uint         `placeholder:"N" help:"How many times a task is retried before it fails for good; the default is 10, and 0 is none."`
 	Backoff     time.Duration `placeholder:"DURATION" help:"Retry after this time; the default is 2s, doubling to 5m."`
 	KeepFailed  int           `placeholder:"N" help:"How many failed tasks the queue keeps; the default is 1000."`
 	Exclusive   bool          `help:"Kill the program before another peer can start its task, for example while Redis is down."`
@@ -39,8 +39,8 @@ func (c *workCommand) Validate() error {
 		return usage("expected a program after the queue: worqr work QUEUE -- PROGRAM")
 	case c.Concurrency < 1:
 		return usage("--concurrency must be at least 1")
-	case c.Timeout < 0 || c.Backoff < 0 || c.KeepFailed < 0:
-		return usage("--timeout, --backoff and --keep-failed can't be negative")
+	case c.Timeout < 0 || c.Backoff < 0 || c.KeepFailed < 0 || c.Drain < 0:
+		return usage("--timeout, --backoff, --keep-failed and --drain can't be negative")
 	}
 	return nil
 }

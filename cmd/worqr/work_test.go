@@ -66,16 +66,14 @@ func TestWork(t *testing.T) {
 // Each flag sets its own option of the library, and no other.
 func TestWorkFlags(t *testing.T) {
 	s := newShell(t)
-	retries := 0
+	retries := uint(0)
 	o := (&workCommand{Concurrency: 3, Timeout: time.Second, MaxRetries: &retries, KeepFailed: 7, Exclusive: true, Backoff: time.Minute}).options()
 	s.is.Equal(o.Backoff(nil, nil), time.Minute)
 	o.Backoff = nil
 	s.is.Equal(o, &worqr.HandleOptions{Concurrency: 3, Timeout: time.Second, MaxRetries: -1, KeepFailed: 7, Exclusive: true})
-	retries = -1
-	s.is.Equal((&workCommand{MaxRetries: &retries}).options().MaxRetries, -1)
 	retries = 5
 	s.is.Equal((&workCommand{MaxRetries: &retries}).options(), &worqr.HandleOptions{MaxRetries: 5})
-	for _, args := range [][]string{{"q"}, {"q", "-c", "0", "--", "true"}, {"q", "--timeout", "-1s", "--", "true"}} {
+	for _, args := range [][]string{{"q"}, {"q", "-c", "0", "--", "true"}, {"q", "--timeout", "-1s", "--", "true"}, {"q", "--drain", "-1s", "--", "true"}} {
 		s.run(exitFailed, append([]string{"work"}, args...)...)
 	}
 }

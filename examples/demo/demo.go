@@ -78,7 +78,7 @@ func show(outer context.Context, total time.Duration, out io.Writer) (err error)
 		total: total, began: time.Now(),
 		queue: p.Queue(demoQueue), peer: p, failed: fail, out: out, runners: map[string]int{},
 	}
-	d.say("an in-memory Redis starts; to watch, run: worqr top --redis %s", url)
+	d.say("an in-memory Redis starts; to watch, run in this directory: go run ./cmd/worqr top --redis %s", url)
 	err = d.play(ctx, url)
 	if err != nil && outer.Err() != nil {
 		d.say("interrupted: the peers finish what they can, and leave")

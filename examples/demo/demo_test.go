@@ -32,7 +32,7 @@ func TestMain(m *testing.M) {
 
 // story lists what the demo says.
 var story = []string{
-	`worqr top --redis redis://127\.0\.0\.1:\d+\n`,
+	`go run \./cmd/worqr top --redis redis://127\.0\.0\.1:\d+\n`,
 	`film starts on peer \d; it takes an hour`,
 	`mail fails on peer \d: the mail server is busy; retry in 500ms`,
 	`mail is retried on peer \d`,
