@@ -155,12 +155,7 @@ func about(d time.Duration) string {
 	return span(d)
 }
 
-func waiting(n int) string {
-	if n == 1 {
-		return "1 task is waiting"
-	}
-	return words.Grouped(n) + " tasks are waiting"
-}
+func waiting(n int) string { return words.Tasks(n, "is waiting", "are waiting") }
 
 func stuck(w *inspect.Worker) banner {
 	return banner{Level: "warning", Kind: "stuck-handler", Title: "Stuck handlers",

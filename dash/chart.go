@@ -201,35 +201,15 @@ func measure(v float64, unit string) string {
 
 // charts returns the charts of a queue, or of all queues together.
 func charts(h history, now time.Time) []*chart {
-	all := []*chart{
+	return []*chart{
 		draw("Throughput", "/s", now,
 			h.paced("started", func(p pace) float64 { return p.Starting }), h.paced("arrived", func(p pace) float64 { return p.Arriving })),
 		draw("Backlog", "", now,
 			h.points("waiting", func(s sample) float64 { return float64(s.Waiting) }), h.points("running", func(s sample) float64 { return float64(s.Running) })),
 		draw("Waiting time", "s", now,
-			h.points("oldest task", func(s sample) float64 { return s.oldest.Seconds() }), h.latency()),
+			h.points("oldest task", func(s sample) float64 { return s.oldest.Seconds() })),
 		draw("Failed", "", now, h.points("failed", func(s sample) float64 { return float64(s.Failed) })),
 	}
-	return all
-}
-
-// latency returns how long a new task would wait if tasks continued to start at the same pace.
-func (h history) latency() series {
-	s := series{name: "expected"}
-	at, paces := h.paces()
-	for i, p := range paces {
-		waiting := h[i+1].Waiting
-		if waiting > 0 && p.Starting == 0 {
-			continue // it's unknown
-		}
-		s.at = append(s.at, at[i])
-		if waiting == 0 {
-			s.values = append(s.values, 0)
-		} else {
-			s.values = append(s.values, float64(waiting)/p.Starting)
-		}
-	}
-	return s
 }
 
 // A spark is a line without axes, for tables.

@@ -44,8 +44,8 @@ func TestDeadSeries(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	now := time.Now()
-	c := draw("Waiting time", "s", now, each("oldest task", now, 1, 1, 1), each("expected", now.Add(-recent-time.Second), 7, 7, 7))
+	c := draw("Waiting time", "s", now, each("oldest task", now, 1, 1, 1), each("newest task", now.Add(-recent-time.Second), 7, 7, 7))
 	is.Equal([]string{c.Lines[0].Now, c.Lines[1].Now}, []string{"1 s", "–"})
 	is.True(strings.Contains(c.Lines[1].Points, ",7"))
-	is.True(strings.Contains(c.Spoken, "expected –"))
+	is.True(strings.Contains(c.Spoken, "newest task –"))
 }

@@ -174,13 +174,11 @@ func (h *hub) shows(search string) bool {
 
 func (h *hub) leave(w *watcher) {
 	h.mu.Lock()
-	defer h.mu.Unlock()
 	delete(h.watchers, w)
-	if len(h.watchers) == 0 { // the loop may be in a long pause
-		select {
-		case h.woken <- struct{}{}:
-		default:
-		}
+	last := len(h.watchers) == 0
+	h.mu.Unlock()
+	if last { // the loop may be in a long pause
+		h.wake()
 	}
 }
 

@@ -114,15 +114,11 @@ func (r *recurrences) forget() {
 }
 
 func (r *recurrences) rows(ctx context.Context, name string) (rows []recurringRow, err error) {
-	for t, err := range r.peer.Queue(name).Recurring(ctx) {
-		if err != nil {
-			return rows, err
-		}
-		if rows = append(rows, recurringRow{name, t}); len(rows) == mostRecurring {
-			break
-		}
+	all, _, err := first(r.peer.Queue(name).Recurring(ctx), mostRecurring)
+	for _, t := range all {
+		rows = append(rows, recurringRow{name, t})
 	}
-	return rows, nil
+	return rows, err
 }
 
 // read reads all queues, several at a time.

@@ -149,18 +149,11 @@ func (f *fleet) counted(ctx context.Context, last *snapshot, now time.Time) (*sn
 	return next, nil
 }
 
-func (f *fleet) list(ctx context.Context) (all []inspect.Worker, err error) {
+func (f *fleet) list(ctx context.Context) ([]inspect.Worker, error) {
 	ctx, end := context.WithTimeoutCause(ctx, queueTimeout, reading.ErrSlow)
 	defer end()
-	for w, err := range f.peer.Workers(ctx) {
-		if err != nil {
-			return nil, reading.Cause(ctx, err)
-		}
-		if all = append(all, w); len(all) == mostWorkers {
-			break
-		}
-	}
-	return all, nil
+	all, _, err := first(f.peer.Workers(ctx), mostWorkers)
+	return all, reading.Cause(ctx, err)
 }
 
 func (f *fleet) count(ctx context.Context, next, last *snapshot) error {

@@ -52,10 +52,6 @@ func (l *link) crash() {
 	}
 }
 
-func (l *link) pause() { l.setPaused(true) }
-
-func (l *link) resume() { l.setPaused(false) }
-
 func (l *link) setPaused(paused bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -79,7 +75,7 @@ func (l *link) lose(text string) {
 
 // repair undoes everything except losses.
 func (l *link) repair() {
-	l.resume()
+	l.setPaused(false)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.crashed, l.losing = false, false

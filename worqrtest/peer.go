@@ -89,10 +89,10 @@ func (p *Peer) Crash() { p.link.crash() }
 
 // Pause holds back everything the peer sends and receives until Resume, as if its process had
 // stopped or the network was down. Its handlers keep running.
-func (p *Peer) Pause() { p.link.pause() }
+func (p *Peer) Pause() { p.link.setPaused(true) }
 
 // Resume ends a Pause, and delivers what was held back.
-func (p *Peer) Resume() { p.link.resume() }
+func (p *Peer) Resume() { p.link.setPaused(false) }
 
 // LoseReply loses the reply to the next call that contains text, such as a payload or a worker's
 // id; "" is any call, even a heartbeat. Redis carries out the call, and the connection breaks. A

@@ -142,8 +142,9 @@ func (c *drainCommand) stay(con *console, paused queueNames) {
 
 // wait waits until no task of the readable queues runs.
 func (c *drainCommand) wait(ctx context.Context, con *console, f *fleet, queues queueNames) (rows []drainedRow, lost []*unread, err error) {
-	last := -1
-	err = every(ctx, 100*time.Millisecond, func() (bool, error) {
+	looks := time.NewTicker(100 * time.Millisecond)
+	defer looks.Stop()
+	for last := -1; ; {
 		running := 0
 		now, bad := []drainedRow(nil), []*unread(nil)
 		for row, err := range f.counts(ctx, queues) {
@@ -152,18 +153,24 @@ func (c *drainCommand) wait(ctx context.Context, con *console, f *fleet, queues 
 				continue
 			}
 			if err != nil {
-				return false, err
+				return rows, lost, err
 			}
 			running += row.Running
 			now = append(now, drainedRow{row.Queue, row.Running, row.Running == 0})
 		}
-		if rows, lost = now, bad; running != last && running > 0 {
+		if rows, lost = now, bad; running == 0 {
+			return rows, lost, nil
+		}
+		if running != last {
 			con.say("%s still running", words.Counted(running, "task"))
 		}
 		last = running
-		return running == 0, nil
-	})
-	return rows, lost, err
+		select {
+		case <-looks.C:
+		case <-ctx.Done():
+			return rows, lost, context.Cause(ctx)
+		}
+	}
 }
 
 // A drainedRow is the outcome for a queue.

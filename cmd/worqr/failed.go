@@ -26,7 +26,6 @@ type failedCommand struct {
 	Group   bool     `help:"Count the tasks by kind and error, instead of listing them. Errors that differ only in ids, numbers or quoted text count as one."`
 	Requeue bool     `help:"Requeue the matching tasks, after asking."`
 	Delete  bool     `help:"Delete the matching tasks, after asking."`
-	DryRun  bool     `help:"Print how many tasks --requeue or --delete would act on, and change nothing."`
 }
 
 // Validate is called by kong.
@@ -35,8 +34,6 @@ func (c *failedCommand) Validate() error {
 	switch {
 	case c.Requeue && c.Delete:
 		return usage("expected --requeue or --delete, not both")
-	case c.DryRun && !acts:
-		return usage("--dry-run needs --requeue or --delete")
 	case c.Group && acts:
 		return usage("--group can't be combined with --requeue or --delete")
 	case c.Limit > 0 && acts:
@@ -156,11 +153,7 @@ func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, m
 	}
 	acted := 0
 	what := fmt.Sprintf("%s %s of %s of the queue %q", verb, words.Grouped(found), words.Counted(max(s.Failed, found), "failed task"), c.Queue)
-	switch {
-	case c.DryRun:
-		return c.report(con, verb, found, 0, "this would "+what)
-	case found == 0:
-	default:
+	if found > 0 {
 		if err := c.ask(ctx, con, string(c.Queue), what); err != nil {
 			return err
 		}
@@ -168,12 +161,8 @@ func (c *failedCommand) act(ctx context.Context, con *console, q *worqr.Queue, m
 			return c.cutOff(con.out, err, acted, fmt.Sprintf("%s %sd", words.Counted(acted, "task"), verb), map[string]any{"matched": found, verb + "d": acted})
 		}
 	}
-	err = c.report(con, verb, found, acted, fmt.Sprintf("%s matched, %s %sd", words.Counted(found, "task"), words.Grouped(acted), verb))
+	err = c.tell(con.out, map[string]int{"matched": found, verb + "d": acted}, "%s matched, %s %sd", words.Counted(found, "task"), words.Grouped(acted), verb)
 	return toldIf(found == 0 || acted < found, err)
-}
-
-func (c *failedCommand) report(con *console, verb string, matched, acted int, text string) error {
-	return c.tell(con.out, map[string]int{"matched": matched, verb + "d": acted}, "%s", text)
 }
 
 // each acts on tasks, in batches of at most atATime.

@@ -46,7 +46,6 @@ func TestFailed(t *testing.T) {
 
 	would := s.run(exitFailed, "failed", "q", "--reason", "timeout", "--requeue")
 	s.is.True(strings.Contains(would, `this would requeue 4 of 12 failed tasks of the queue "q"`))
-	s.is.Equal(s.rows(exitWell, "failed", "q", "--reason", "timeout", "--requeue", "--dry-run")[0], map[string]any{"matched": 4., "requeued": 0.})
 	s.is.Equal(s.run(exitWell, "failed", "q", "--reason", "timeout", "--requeue", "--yes", "q"), "4 tasks matched, 4 requeued\n")
 	s.is.Equal(s.rows(exitWell, "failed", "q", "--reason", "refused", "--delete", "--yes", "q")[0], map[string]any{"matched": 4., "deleted": 4.})
 	s.run(exitUnwell, "failed", "q", "--reason", "refused", "--delete", "--yes", "q")

@@ -102,19 +102,6 @@ func kept[T any](rows iter.Seq2[T, error], keep func(T) bool) iter.Seq2[T, error
 	}
 }
 
-// chained yields the rows of one listing, and then those of another.
-func chained[T any](one, other iter.Seq2[T, error]) iter.Seq2[T, error] {
-	return func(yield func(T, error) bool) {
-		for _, rows := range []iter.Seq2[T, error]{one, other} {
-			for row, err := range rows {
-				if !yield(row, err) || err != nil {
-					return
-				}
-			}
-		}
-	}
-}
-
 // first ends a listing after n rows; 0 is no limit.
 func first[T any](n uint, rows iter.Seq2[T, error]) iter.Seq2[T, error] {
 	if n == 0 {

@@ -91,5 +91,12 @@ func (c *tasksCommand) rows(ctx context.Context, q *worqr.Queue) iter.Seq2[inspe
 	if c.State != "" {
 		return q.Named(ctx, c.State)
 	}
-	return chained(list, q.Named(ctx))
+	return func(yield func(inspect.NamedTask, error) bool) {
+		for row, err := range list {
+			if !yield(row, err) || err != nil {
+				return
+			}
+		}
+		q.Named(ctx)(yield)
+	}
 }

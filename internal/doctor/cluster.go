@@ -83,7 +83,7 @@ func (c *checkup) lookAround(v *view) error {
 		return nil
 	}
 	err := v.told.TellCluster(c.ctx, v.node)
-	if store.IsRefusal(err) {
+	if store.IsAnswer(err) {
 		v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("CLUSTER couldn't be read (%s), so the state of the cluster was only partly checked.", words.Shown(err.Error())))
 		return nil
 	}

@@ -33,13 +33,6 @@ type explanation struct {
 	returning bool // tasks are being returned
 }
 
-func sign(negative bool) int64 {
-	if negative {
-		return -1
-	}
-	return 1
-}
-
 // Merge adds the explanation of another task of the queue.
 func Merge(e, other *inspect.Explanation) {
 	e.At, e.NoSuchQueue, e.Paused = other.At, e.NoSuchQueue && other.NoSuchQueue, other.Paused
@@ -123,7 +116,7 @@ func (e *explanation) named(q *store.Queue, a *store.About) {
 	c := inspect.TaskCopy{Key: store.KeyOf(a.Name), EnqueuedAt: store.Moment(a.Record.Enqueued), Retries: a.Retries, Crashes: a.Crashes, Before: a.Before}
 	switch {
 	case a.Attempt != "":
-		running := runningCopy(a.Attempt, store.WorkerOf(a.Attempt), a.Token)
+		running := runningCopy(a.Attempt, store.WorkerOf(a.Attempt), max(a.Token, -a.Token), a.Token < 0)
 		running.Key, running.EnqueuedAt = c.Key, c.EnqueuedAt
 		e.Copies = append(e.Copies, running)
 		if a.Behind == nil {
@@ -158,9 +151,9 @@ func (e *explanation) named(q *store.Queue, a *store.About) {
 	e.Copies = append(e.Copies, c)
 }
 
-func runningCopy(attempt, worker string, token int64) inspect.TaskCopy {
-	c := inspect.TaskCopy{State: inspect.CopyRunning, AttemptID: attempt, WorkerID: worker, Token: max(token, -token), StartedAt: store.StartedAt(attempt)}
-	if token < 0 {
+func runningCopy(attempt, worker string, token int64, stops bool) inspect.TaskCopy {
+	c := inspect.TaskCopy{State: inspect.CopyRunning, AttemptID: attempt, WorkerID: worker, Token: token, StartedAt: store.StartedAt(attempt)}
+	if stops {
 		c.Reasons = []inspect.Reason{inspect.ReasonStopping}
 	}
 	return c
@@ -173,7 +166,7 @@ func (q Question) running(ctx context.Context, e *explanation) error {
 			return err
 		}
 		if t.Name == "" && bytes.Equal(t.Record.Payload, q.Payload) {
-			e.Copies = append(e.Copies, runningCopy(t.Attempt, t.Worker, t.Token*sign(t.Stops)))
+			e.Copies = append(e.Copies, runningCopy(t.Attempt, t.Worker, t.Token, t.Stops))
 		}
 		if len(e.Copies) >= 3*mostCopies {
 			break

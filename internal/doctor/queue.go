@@ -262,13 +262,9 @@ func (c *checkup) mend(e *exam, f invariants.Found) (mended bool, err error) {
 
 // goOn returns the tasks of workers that leave.
 func (c *checkup) goOn(e *exam) error {
-	for {
-		look, err := store.Evict(c.ctx, c.Runner, e.keys, "", 0, c.Lease)
-		c.returned += look.Returned
-		if err != nil || look.Wait != 0 {
-			return err
-		}
-	}
+	look, err := store.EvictAll(c.ctx, c.Runner, e.keys, "", 0, c.Lease)
+	c.returned += look.Returned
+	return err
 }
 
 // keyOf returns the name of a key of a queue.

@@ -52,10 +52,10 @@ func (v *view) clock(ctx context.Context) error {
 }
 
 func (v *view) info(ctx context.Context) error {
-	for _, section := range []string{"server", "memory", "persistence", "replication"} {
-		err := v.told.Tell(ctx, v.node, section)
-		if store.IsRefusal(err) {
-			v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("INFO %s couldn't be read (%s), so it wasn't checked.", section, words.Shown(err.Error())))
+	sections := []string{"server", "memory", "persistence", "replication"}
+	for i, err := range v.told.Tell(ctx, v.node, sections...) {
+		if store.IsAnswer(err) {
+			v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("INFO %s couldn't be read (%s), so it wasn't checked.", sections[i], words.Shown(err.Error())))
 			continue
 		}
 		if err != nil {
@@ -68,7 +68,7 @@ func (v *view) info(ctx context.Context) error {
 func (v *view) config(ctx context.Context, names []string) error {
 	for _, name := range names {
 		value, ok, err := store.Setting(ctx, v.node, name)
-		if store.IsRefusal(err) {
+		if store.IsAnswer(err) {
 			v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("CONFIG GET couldn't be run (%s), so persistence and replication were only partly checked.", words.Shown(err.Error())))
 			break
 		}

@@ -15,7 +15,7 @@ import (
 // rights than its work does.
 func (f *Fleet) checkRedis(ctx context.Context) error {
 	told := store.Told{}
-	errs := told.TellAll(ctx, f.Lines.Calls, "memory", "server", "cluster")
+	errs := told.Tell(ctx, f.Lines.Calls, "memory", "server", "cluster")
 	for i, what := range []string{"the eviction policy", "the version of Redis", "whether Redis is a cluster"} {
 		if errs[i] != nil {
 			f.Log.Debug("worqr: can't read "+what, "err", errs[i])
@@ -52,7 +52,7 @@ func (f *Fleet) warnPolicy(what string, m store.Policy) {
 // user's ACL rules are too old to read it, agree assumes that it can.
 func (f *Fleet) agree(ctx context.Context) error {
 	err := store.Twice(func() error { return store.Agree(ctx, f.Lines.Calls, f.Space, f.Protocol) })
-	if store.IsRefusal(err) {
+	if store.IsAnswer(err) {
 		f.Log.Debug("worqr: can't read the fleet's protocol", "err", err)
 		return nil
 	}

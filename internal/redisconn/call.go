@@ -3,8 +3,8 @@ package redisconn
 import (
 	"context"
 	"crypto/sha1"
-	"encoding/hex"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -18,17 +18,11 @@ type Script struct{ source, digest func() string }
 // NewScript returns a script. source is called when the script is first used, and whenever Redis
 // doesn't know it: a program that has a hundred scripts builds those that it uses, and keeps none.
 func NewScript(source func() string) *Script {
-	return &Script{source, sync.OnceValue(func() string { return Digest(source()) })}
+	return &Script{source, sync.OnceValue(func() string { return fmt.Sprintf("%x", sha1.Sum([]byte(source()))) })}
 }
 
 // Digest returns the digest that identifies a script in Redis.
 func (s *Script) Digest() string { return s.digest() }
-
-// Digest returns the digest of a script's source.
-func Digest(source string) string {
-	sum := sha1.Sum([]byte(source))
-	return hex.EncodeToString(sum[:])
-}
 
 // Call returns the call of the script with the given keys and arguments.
 func (s *Script) Call(keys []string, args ...any) Call {

@@ -20,12 +20,6 @@ import (
 // out.
 var ErrUnknown = redisconn.ErrUnknown
 
-// IsRefusal reports whether Redis has replied with an error, which shows that it's up.
-func IsRefusal(err error) bool {
-	_, refused := errors.AsType[redis.Error](err)
-	return refused
-}
-
 // Twice makes a call that may be repeated, and repeats it once if the reply was lost.
 func Twice(call func() error) error {
 	err := call()

@@ -83,7 +83,7 @@ func (c *Receipt) mark(ctx context.Context, r Runner, s *Shared, payload []byte,
 			upTo, found := in.int(), in.strings()
 			c.Attempts = append(c.Attempts, found...)
 			switch {
-			case errors.Is(in.err, ErrLost) || in.err != nil && !IsRefusal(in.err):
+			case errors.Is(in.err, ErrLost) || in.err != nil && !IsAnswer(in.err):
 				return in.err
 			case in.err != nil:
 				err = in.err

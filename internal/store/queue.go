@@ -125,7 +125,7 @@ func oldest(ctx context.Context, r Runner, q keys.Queue, now, taken int64, liste
 		redisconn.Command("HSTRLEN", q.Tasks(), name))
 	notes, err := redis.Strings(replies[0].Value, replies[0].Err)
 	size, bad := redis.Int(replies[1].Value, replies[1].Err)
-	if IsRefusal(err) { // another program's key
+	if IsAnswer(err) { // another program's key
 		err = nil
 	}
 	if err = cmp.Or(err, bad); err != nil {

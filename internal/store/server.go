@@ -19,11 +19,6 @@ const Oldest = "6.2"
 // Told is what Redis reports about itself in INFO.
 type Told map[string]string
 
-// Tell reads a section of INFO.
-func (t Told) Tell(ctx context.Context, r Runner, section string) error {
-	return t.TellAll(ctx, r, section)[0]
-}
-
 func (t Told) read(reply redisconn.Reply) error {
 	text, err := redis.String(reply.Value, reply.Err)
 	for line := range strings.Lines(text) {
@@ -34,9 +29,9 @@ func (t Told) read(reply redisconn.Reply) error {
 	return err
 }
 
-// TellAll reads several sections in one exchange, and returns an error for each. A single command
+// Tell reads several sections of INFO in one exchange, and returns an error for each. A single command
 // takes several sections only since Redis 7.0.
-func (t Told) TellAll(ctx context.Context, r Runner, sections ...string) []error {
+func (t Told) Tell(ctx context.Context, r Runner, sections ...string) []error {
 	errs := make([]error, len(sections))
 	info := func(section string) redisconn.Call { return redisconn.Command("INFO", section) }
 	for i, reply := range doEach(ctx, r, sections, info) {
@@ -116,7 +111,7 @@ type Backoff = redisconn.Backoff
 // slot is moving, the scripts were flushed, memory or disk are full, or a script runs for long.
 func IsRepeatable(err error) bool { return redisconn.Repeatable(err) }
 
-// IsAnswer reports whether an error is a reply of Redis.
+// IsAnswer reports whether an error is a reply of Redis, which shows that it's up.
 func IsAnswer(err error) bool { return redisconn.Answered(err) }
 
 // IsUnsent reports whether a call wasn't sent, since there was no connection, even if Redis has refused one.
