@@ -23,14 +23,12 @@ func failure(name string, r *store.Record, f *store.Failure) *inspect.FailedTask
 		f = &store.Failure{}
 	}
 	return &inspect.FailedTask{
-		ID: idOf(name), Payload: r.Payload, Key: store.KeyOf(f.Back), Kind: f.Kind, Error: f.Error, Retries: f.Retries, Crashes: f.Crashes,
+		ID:      strings.ReplaceAll(url.PathEscape(name), "%23", "#"), // printable, whatever its key
+		Payload: r.Payload, Key: store.KeyOf(f.Back), Kind: f.Kind, Error: f.Error, Retries: f.Retries, Crashes: f.Crashes,
 		WorkerID: f.Worker, FailedAt: store.Moment(f.At),
 		Headers: r.Metadata.Headers, EnqueuedAt: store.Moment(r.Enqueued), DueAt: store.Moment(r.Due),
 	}
 }
-
-// idOf returns the id of a failed task: its name in the failed queue, printable whatever its key.
-func idOf(name string) string { return strings.ReplaceAll(url.PathEscape(name), "%23", "#") }
 
 // namesOf returns the names of failed tasks.
 func namesOf(ids []string) []string {
@@ -63,16 +61,16 @@ func (q *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error]
 // whose key, or for unique ones whose payload, has a task that waits or runs.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 	return q.withFailed("RequeueFailed", "requeue failed tasks", ids, func(names []string) (int, error) {
-		r, err := store.Requeue(ctx, q.peer.calls, q.keys, names)
-		return q.requeued(ctx, r.Requeued), err
+		n, err := store.Requeue(ctx, q.peer.calls, q.keys, names)
+		return q.requeued(ctx, n), err
 	})
 }
 
 // RequeueAllFailed is RequeueFailed for all failed tasks.
 func (q *Queue) RequeueAllFailed(ctx context.Context) (int, error) {
 	return q.withFailed("RequeueAllFailed", "requeue all failed tasks", nil, func([]string) (int, error) {
-		r, err := store.RequeueAll(ctx, q.peer.calls, q.keys)
-		return q.requeued(ctx, r.Requeued), err
+		n, err := store.RequeueAll(ctx, q.peer.calls, q.keys)
+		return q.requeued(ctx, n), err
 	})
 }
 

@@ -293,7 +293,8 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error
 }
 
 func (q *Queue) cancelReport(began time.Time, key string, r store.Receipt) *CancelReport {
-	q.canceled(began, key, r.Removed)
+	now := time.Now()
+	q.peer.trace.Canceled(worqrtrace.Queue{At: now, Queue: q.name, Key: key, Tasks: r.Removed, Took: now.Sub(began)})
 	return &CancelReport{Removed: r.Removed, queue: q, receipt: r}
 }
 
@@ -309,8 +310,9 @@ type CancelReport struct {
 // until a peer has returned its tasks. Call it within 30 s. After an error you may call it again;
 // ErrUnknownOutcome means that Redis lost its record of the cancel.
 func (c *CancelReport) Wait(ctx context.Context) error {
+	patient := store.Reads(c.queue.peer.calls, c.queue.peer.opts.CallTimeout)
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {
-		over, err := c.receipt.IsOver(ctx, c.queue.peer.patient(), c.queue.keys)
+		over, err := c.receipt.IsOver(ctx, patient, c.queue.keys)
 		if over || err != nil {
 			return c.queue.wrap("wait for cancel", err)
 		}
@@ -321,9 +323,6 @@ func (c *CancelReport) Wait(ctx context.Context) error {
 		}
 	}
 }
-
-// patient makes calls that change nothing, for callers that are waiting anyway.
-func (p *Peer) patient() store.Runner { return store.Reads(p.calls, p.opts.CallTimeout) }
 
 func (t Task) Format(s fmt.State, _ rune) { logs.Show(s, "task", t) }
 

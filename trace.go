@@ -46,9 +46,3 @@ func (q *Queue) enqueued(began time.Time, t worqrtrace.Queue, err error, payload
 	q.peer.trace.Enqueued(t)
 	return err
 }
-
-// canceled tells the Trace about a cancel, and how many waiting tasks it removed.
-func (q *Queue) canceled(began time.Time, key string, removed int) {
-	now := time.Now()
-	q.peer.trace.Canceled(worqrtrace.Queue{At: now, Queue: q.name, Key: key, Tasks: removed, Took: now.Sub(began)})
-}

@@ -107,7 +107,7 @@ func (c *drainCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	rows, lost, err := c.wait(ctx, con, f, paused)
 	late := err != nil && c.Timeout > 0 && errors.Is(ctx.Err(), context.DeadlineExceeded)
 	if err != nil && (!late || rows == nil && lost == nil) { // nothing is known of them
-		c.stay(con, paused)
+		con.say("the queues stay paused; to start their tasks again, use: %s", c.command("resume QUEUE", texts(paused)...))
 		for _, name := range paused {
 			if c.JSON {
 				failed = errors.Join(failed, printJSON(con.out, map[string]any{"queue": name, "drained": false, "error": cause(err)}))
@@ -133,11 +133,6 @@ func (c *drainCommand) Run(ctx context.Context, con *console, f *fleet) error {
 		con.say("not drained after %s; list the running tasks: %s", age(time.Duration(c.Timeout)), c.command("running QUEUE", texts(c.Queues)...))
 	}
 	return toldIf(late, cmp.Or(failed, someUnread(len(lost))))
-}
-
-// stay says how to end the pause of queues that aren't drained.
-func (c *drainCommand) stay(con *console, paused queueNames) {
-	con.say("the queues stay paused; to start their tasks again, use: %s", c.command("resume QUEUE", texts(paused)...))
 }
 
 // wait waits until no task of the readable queues runs.

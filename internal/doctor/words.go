@@ -3,7 +3,6 @@ package doctor
 import (
 	"crypto/sha1"
 	"encoding/hex"
-	"strings"
 
 	"github.com/worqr/worqr/internal/store"
 	"github.com/worqr/worqr/internal/words"
@@ -13,17 +12,11 @@ import (
 // secret.
 func veil(kind, part string) string {
 	switch {
-	case kind == "process" || kind == "working" || kind == "canceled" && isDigest(part) || store.DigestIn(part).String() != "":
+	case kind == "process" || kind == "working" || kind == "canceled" && store.IsDigest(part) || store.DigestIn(part).String() != "":
 		return words.Clip(part)
 	case store.KeyOf(part) != "":
 		return "k:" + veil("", store.KeyOf(part))
 	}
 	sum := sha1.Sum([]byte(part))
 	return "#" + hex.EncodeToString(sum[:])
-}
-
-// isDigest reports whether part is the digest of a payload. A name that a user chose may be as
-// long.
-func isDigest(s string) bool {
-	return len(s) == 2*sha1.Size && strings.Trim(s, "0123456789abcdef") == ""
 }

@@ -178,7 +178,7 @@ func CanceledBy(message []byte) Digest {
 func ReadCancel(message []byte) (payload []byte, digest string, size int) {
 	if rest, ok := bytes.CutPrefix(message, []byte("sha1:")); ok && len(rest) < 64 {
 		of, length, _ := strings.Cut(string(rest), ":")
-		if n, err := strconv.Atoi(length); err == nil && n >= 0 && isDigest(of) {
+		if n, err := strconv.Atoi(length); err == nil && n >= 0 && IsDigest(of) {
 			return nil, of, n
 		}
 	}

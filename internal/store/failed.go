@@ -65,25 +65,19 @@ func namesIn(ctx context.Context, of *ranking) pages[string] {
 	})
 }
 
-// Requeued says what became of failed tasks that were to go back.
-type Requeued struct {
-	Requeued int
-	Taken    int // they stay failed, since another task waits or runs under their names
-	Running  int // a handler of the failed queue has them
-}
-
-// Requeue puts failed tasks back where they came from.
-func Requeue(ctx context.Context, r Runner, q keys.Queue, names []string) (Requeued, error) {
+// Requeue puts failed tasks back where they came from, and returns how many. The others stay failed: another task
+// waits or runs under their names, or a handler of the failed queue has them.
+func Requeue(ctx context.Context, r Runner, q keys.Queue, names []string) (int, error) {
 	return requeueEach(ctx, r, q, given(names))
 }
 
 // RequeueAll is Requeue for all of them. It goes from the newest to the oldest, so it ends even if more
 // tasks fail meanwhile.
-func RequeueAll(ctx context.Context, r Runner, q keys.Queue) (Requeued, error) {
+func RequeueAll(ctx context.Context, r Runner, q keys.Queue) (int, error) {
 	return requeueEach(ctx, r, q, failedNames(ctx, r, q))
 }
 
-func requeueEach(ctx context.Context, r Runner, q keys.Queue, of pages[string]) (sum Requeued, _ error) {
+func requeueEach(ctx context.Context, r Runner, q keys.Queue, of pages[string]) (n int, _ error) {
 	s := SharedOf(q)
 	for names, err := range of {
 		for len(names) > 0 && err == nil {
@@ -93,22 +87,17 @@ func requeueEach(ctx context.Context, r Runner, q keys.Queue, of pages[string]) 
 			}
 			names = names[min(len(in.rest), len(names)):]
 			in.each(func() {
-				switch in.string() {
-				case "requeued":
-					sum.Requeued++
-				case "taken":
-					sum.Taken++
-				case "running":
-					sum.Running++
+				if in.string() == "requeued" {
+					n++
 				}
 			})
 			err = in.err
 		}
 		if err != nil {
-			return sum, err
+			return n, err
 		}
 	}
-	return sum, nil
+	return n, nil
 }
 
 // DeleteFailed drops failed tasks that wait, and returns how many.

@@ -86,13 +86,8 @@ func enqueueCall(q keys.Queue, nonce string, window time.Duration, payloads []an
 }
 
 // Enqueue puts payloads at the back of the list, all or none. The call may be combined with others.
-// It fails with ErrTooLarge. Without payloads, it does nothing.
+// It fails with ErrTooLarge.
 func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) error {
-	if len(payloads) == 0 {
-		return nil
-	} else if tooLarge(payloads) {
-		return ErrTooLarge
-	}
 	k := p.of(q)
 	in := read(p.calls.One(ctx, k.enqueue.Call(redisconn.Payloads(ctx, payloads))))
 	return p.added(ctx, q, k, in.int() == 2, in.err)
@@ -101,24 +96,10 @@ func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) err
 // EnqueueOnce is Enqueue, once for each nonce within the window, at least 1 ms. fresh is true for the
 // call that did it.
 func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, window time.Duration, payloads [][]byte) (fresh bool, err error) {
-	if len(payloads) == 0 {
-		return false, nil
-	} else if tooLarge(payloads) {
-		return false, ErrTooLarge
-	}
 	window = max(window, time.Millisecond)
 	in := read(p.calls.One(ctx, enqueueCall(q.Keys, nonce, window, redisconn.Payloads(ctx, payloads))))
 	n := in.int()
 	return n > 0, p.added(ctx, q, p.of(q), n == 2, in.err)
-}
-
-// tooLarge reports whether payloads are more than one call takes.
-func tooLarge(payloads [][]byte) bool {
-	bytes := 0
-	for _, p := range payloads {
-		bytes += len(p)
-	}
-	return len(payloads) > MaxPayloads || len(payloads) > 1 && bytes > MaxBytes
 }
 
 // added handles the result of a call. alone says that nothing else waits, and nobody serves the queue:
@@ -230,23 +211,18 @@ type Task struct {
 }
 
 // addCall returns the call that adds tasks.
-func addCall(s *Shared, tasks []Task) (redisconn.Call, error) {
-	all, bytes := add.line(s, 5*len(tasks)), 0
+func addCall(s *Shared, tasks []Task) redisconn.Call {
+	all := add.line(s, 5*len(tasks))
 	for i := range tasks {
 		t := &tasks[i]
-		record := t.Record.Append(nil)
-		bytes += len(record)
 		once := ""
 		if t.Nonce != "" {
 			once = fmt.Sprintf("%d:%s", max(t.Window.Milliseconds(), 1), t.Nonce)
 		}
 		how := fmt.Sprintf("%s:%d:%d", t.Rule, flag(t.KeepRecord), flag(t.KeepCounts))
-		all = append(all, t.Name, max(t.At, 0), how, once, record)
+		all = append(all, t.Name, max(t.At, 0), how, once, t.Record.Append(nil))
 	}
-	if len(tasks) > MaxTasks || len(tasks) > 1 && bytes > MaxBytes {
-		return redisconn.Call{}, ErrTooLarge
-	}
-	return add.callOf(s, all), nil
+	return add.callOf(s, all)
 }
 
 // readAdd reads the reply to an addCall of n tasks.
@@ -271,14 +247,7 @@ func readAdd(reply redisconn.Reply, n int) (names []string, skipped []int, alone
 // which is no task's if that call enqueued. It fails with ErrDuplicate if a unique task is waiting or
 // running, and with ErrTooLarge. The same name or nonce twice is an error.
 func (p *Producer) Add(ctx context.Context, q Target, tasks []Task) (names []string, skipped []int, err error) {
-	if len(tasks) == 0 {
-		return nil, nil, nil
-	}
 	k := p.of(q)
-	c, err := addCall(k.shared, tasks)
-	if err != nil {
-		return nil, nil, err
-	}
-	names, skipped, alone, err := readAdd(reply(p.calls.One(ctx, c)), len(tasks))
+	names, skipped, alone, err := readAdd(reply(p.calls.One(ctx, addCall(k.shared, tasks))), len(tasks))
 	return names, skipped, p.added(ctx, q, k, alone, err)
 }

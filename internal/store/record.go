@@ -163,8 +163,8 @@ func DigestIn(name string) (d Digest) {
 	return d
 }
 
-// isDigest reports whether a text is a digest.
-func isDigest(text string) bool {
+// IsDigest reports whether a text is the digest of a payload.
+func IsDigest(text string) bool {
 	return len(text) == 2*sha1.Size && strings.Trim(text, "0123456789abcdef") == ""
 }
 
