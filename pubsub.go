@@ -63,16 +63,11 @@ func (p *Peer) observe(queues []string) (_ *inbox.Inbox, stop func(), _ error) {
 			}
 		},
 		Closed:  func() { events.Put(inbox.Item{Err: store.ErrClosed, Last: true}) },
-		Message: func(m store.Message) { events.Put(inbox.Item{Event: eventOf(m)}) },
+		Message: func(e inspect.Event) { events.Put(inbox.Item{Event: e}) },
 	})
 	if err != nil {
 		return nil, nil, err
 	}
 	p.inboxes.Add(events)
 	return events, func() { p.inboxes.Remove(events); unobserve() }, nil
-}
-
-func eventOf(m store.Message) inspect.Event {
-	return inspect.Event{Kind: inspect.EventKind(m.Kind), Queue: m.Queue, WorkerID: m.WorkerID, Payload: m.Payload, Result: m.Result, Count: m.Count,
-		PayloadSize: m.PayloadSize, ResultSize: m.ResultSize, PayloadDigest: m.PayloadDigest}
 }

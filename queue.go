@@ -46,18 +46,9 @@ func (q *Queue) wrapper(verb string) func(error) error {
 // earliest first; then risky ones, and those behind the running task with their key. With states, it yields
 // only tasks in one of them.
 func (q *Queue) Named(ctx context.Context, states ...inspect.NamedState) iter.Seq2[inspect.NamedTask, error] {
-	in := make([]store.State, len(states))
-	for i, s := range states {
-		if in[i] = store.State(s); s == inspect.NamedBlocked {
-			in[i] = store.Behind
-		}
-	}
-	return listed(store.Named(ctx, q.peer.reads, q.keys, in...), q.bad, q.wrapper("list named tasks"), func(t store.NamedTask) inspect.NamedTask {
-		r, state := &t.Record, inspect.NamedState(t.State)
-		if t.State == store.Behind {
-			state = inspect.NamedBlocked
-		}
-		return inspect.NamedTask{Key: store.KeyOf(t.Name), State: state, Payload: r.Payload, Headers: r.Metadata.Headers,
+	return listed(store.Named(ctx, q.peer.reads, q.keys, states...), q.bad, q.wrapper("list named tasks"), func(t store.NamedTask) inspect.NamedTask {
+		r := &t.Record
+		return inspect.NamedTask{Key: store.KeyOf(t.Name), State: t.State, Payload: r.Payload, Headers: r.Metadata.Headers,
 			DueAt: store.Moment(cmp.Or(t.At, r.Due)), EnqueuedAt: store.Moment(r.Enqueued), Expires: store.Moment(r.Expires),
 			Retries: t.Retries, Crashes: t.Crashes, LastError: t.Error}
 	})
@@ -78,12 +69,8 @@ func (q *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
 	if q.bad != nil {
 		return inspect.QueueStats{}, q.wrap("stats", q.bad)
 	}
-	c, err := store.Count(ctx, q.peer.reads, q.keys)
-	return inspect.QueueStats{
-		Waiting: c.Listed + c.Ready + c.Risky, Scheduled: c.Scheduled + c.Behind, Running: c.Running, Failed: c.Failed,
-		Workers: c.Workers, IdleWorkers: c.IdleWorkers, Silent: c.Silent,
-		Paused: c.Paused, PausedBy: c.PausedBy, PausedSince: store.Moment(c.PausedSince), Oldest: c.Oldest, Tokens: c.Tokens,
-	}, q.wrap("stats", err)
+	stats, err := store.Count(ctx, q.peer.reads, q.keys)
+	return stats, q.wrap("stats", err)
 }
 
 // Pause keeps tasks of the queue from starting until Resume. OnFailed still runs. Stats tells others

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/inspect"
-	"github.com/worqr/worqr/internal/doctor"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/recur"
 	"github.com/worqr/worqr/internal/store"
@@ -151,5 +150,5 @@ func (p *Peer) recur(ctx context.Context) (wait func()) {
 // Recurring yields the queue's recurring tasks, in no order. If the keys of some are damaged, it
 // yields an error last.
 func (q *Queue) Recurring(ctx context.Context) iter.Seq2[inspect.RecurringTask, error] {
-	return listed(store.Recurring(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list recurring tasks"), doctor.Recurring)
+	return listed(store.Recurring(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list recurring tasks"), func(t inspect.RecurringTask) inspect.RecurringTask { return t })
 }

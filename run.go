@@ -72,11 +72,8 @@ func (p *Peer) Run(ctx context.Context) error {
 	}
 	err := wrap("stop worker", p.alone(leave, func() error { return p.stopWorker(leave) }))
 	p.removals.Wait()
-	switch stuck += p.engine.Counts.Sum().Stuck.Load(); {
-	case stuck == 1:
-		err = errors.Join(err, errors.New("worqr: run: a handler didn't return after its context ended and was abandoned"))
-	case stuck > 1:
-		err = errors.Join(err, fmt.Errorf("worqr: run: %d handlers didn't return after their context ended and were abandoned", stuck))
+	if stuck+p.engine.Counts.Sum().Stuck.Load() > 0 { // the log says how many
+		err = errors.Join(err, wrap("run", errAbandoned))
 	}
 	return err
 }

@@ -147,7 +147,7 @@ func (q *Queue) joined(s *service) *fleet.Queue {
 
 // Workers yields the registered peers, except those silent for over two leases.
 func (p *Peer) Workers(ctx context.Context) iter.Seq2[inspect.Worker, error] {
-	return listed(store.Workers(ctx, p.reads, p.space), p.bad, func(err error) error { return wrap("list workers", err) }, func(w store.Worker) inspect.Worker { return inspect.Worker(w) })
+	return listed(store.Workers(ctx, p.reads, p.space), p.bad, func(err error) error { return wrap("list workers", err) }, func(w inspect.Worker) inspect.Worker { return w })
 }
 
 // Queues yields the names of queues that were served or enqueued to, and not deleted since.

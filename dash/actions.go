@@ -115,7 +115,6 @@ func done(query url.Values) string {
 // actTimeout limits an action that isn't a job.
 const actTimeout = 20 * time.Second
 
-// act does the action of a form, and logs it.
 func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	form, ok := d.form(w, r)
 	if !ok {

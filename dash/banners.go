@@ -147,13 +147,8 @@ func ofWorkers(q *queueState) (all []banner) {
 	return all
 }
 
-// about formats a duration. It rounds 55 s to 75 s to a minute, since the time between snapshots varies.
-func about(d time.Duration) string {
-	if d > 55*time.Second && d < 75*time.Second {
-		d = time.Minute
-	}
-	return span(d)
-}
+// about formats a duration roughly, since the time between snapshots varies.
+func about(d time.Duration) string { return span(d.Round(10 * time.Second)) }
 
 func waiting(n int) string { return words.Tasks(n, "is waiting", "are waiting") }
 

@@ -76,7 +76,6 @@ func (s series) smooth() series {
 	return thin
 }
 
-// points returns the values of samples over time.
 func (h history) points(name string, of func(sample) float64) series {
 	s := series{name: name}
 	for _, one := range h {
@@ -85,7 +84,6 @@ func (h history) points(name string, of func(sample) float64) series {
 	return s
 }
 
-// paced returns the paces over time.
 func (h history) paced(name string, of func(pace) float64) series {
 	at, all := h.paces()
 	s := series{name: name, at: at}
@@ -95,7 +93,6 @@ func (h history) paced(name string, of func(pace) float64) series {
 	return s
 }
 
-// draw returns a chart of series.
 func draw(title, unit string, now time.Time, all ...series) *chart {
 	c := &chart{Title: title, Unit: unit}
 	top := 0.0
@@ -188,7 +185,6 @@ func above(top float64, unit string) float64 {
 	return most * of
 }
 
-// measure formats a value with its unit.
 func measure(v float64, unit string) string {
 	switch unit {
 	case "s":

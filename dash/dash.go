@@ -195,7 +195,6 @@ func redirect(w http.ResponseWriter, to string) {
 	w.WriteHeader(http.StatusSeeOther)
 }
 
-// viewed returns the Action for viewing a page.
 func viewed(page string, query url.Values) Action {
 	a := Action{Verb: View}
 	if !slices.Contains(pagesOfAll, page) {
@@ -204,7 +203,6 @@ func viewed(page string, query url.Values) Action {
 	return a
 }
 
-// asked returns the Action that a form asks for.
 func asked(form url.Values) Action {
 	a := Action{Verb: Verb(form.Get("verb")), Worker: form.Get("worker")}
 	if !slices.Contains(verbsOfAll, a.Verb) {

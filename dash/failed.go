@@ -81,7 +81,6 @@ func (d *dashboard) failed(ctx context.Context, now *snapshot, query url.Values)
 	return p, nil
 }
 
-// failedQueues returns the list of queues with failed tasks.
 func (d *dashboard) failedQueues(now *snapshot, query url.Values) *page {
 	body := &failedBody{}
 	for _, q := range now.queues {

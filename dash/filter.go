@@ -50,7 +50,6 @@ func filtered(query url.Values) (*filter, error) {
 	return f, nil
 }
 
-// any reports whether the filter matches all tasks.
 func (f *filter) any() bool { return *f == filter{} }
 
 // picks reports whether a task matches. See expression.matches about goOn.

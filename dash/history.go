@@ -21,7 +21,6 @@ func sampled(at time.Time, s inspect.QueueStats) sample {
 	return sample{At: at, Waiting: s.Waiting, Scheduled: s.Scheduled, Running: s.Running, Failed: s.Failed, starts: s.Tokens, oldest: s.Oldest}
 }
 
-// add adds up the samples of queues.
 func (s *sample) add(of sample) {
 	s.Waiting += of.Waiting
 	s.Scheduled += of.Scheduled
@@ -31,7 +30,6 @@ func (s *sample) add(of sample) {
 	s.oldest = max(s.oldest, of.oldest)
 }
 
-// tasks returns the total number of tasks.
 func (s sample) tasks() int { return s.Waiting + s.Scheduled + s.Running + s.Failed }
 
 // A history has the samples of the last minutes, oldest first.

@@ -103,7 +103,6 @@ func (h *hub) refresh(ctx context.Context) {
 	h.wake()
 }
 
-// history returns the samples of all queues together.
 func (h *hub) history() history {
 	h.mu.Lock()
 	defer h.mu.Unlock()

@@ -56,7 +56,6 @@ func (d *dashboard) show(w http.ResponseWriter, r *http.Request, name string, bu
 	d.write(w, http.StatusOK, p)
 }
 
-// without returns a query without some parameters.
 func without(query url.Values, names ...string) url.Values {
 	rest := url.Values{}
 	for name, values := range query {
@@ -67,7 +66,6 @@ func without(query url.Values, names ...string) url.Values {
 	return rest
 }
 
-// write answers with a page's HTML.
 func (d *dashboard) write(w http.ResponseWriter, status int, p *page) {
 	var b bytes.Buffer
 	p.Fleet, p.Actions = d.opts.Title, d.opts.AllowActions

@@ -64,7 +64,6 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 		Live: []string{"queue-totals", "drain", "charts", "tasks", "job", "pause"}, Body: body}, nil
 }
 
-// list reads the rows of the current tab.
 func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, body *queueBody) {
 	name := body.Name
 	var err error

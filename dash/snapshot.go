@@ -64,7 +64,6 @@ type growth struct {
 // Workers returns how many are registered.
 func (s *snapshot) Workers() int { return len(s.workers) }
 
-// find returns the state of a queue, or nil.
 func (s *snapshot) find(name string) *queueState {
 	i, ok := slices.BinarySearchFunc(s.queues, name, func(q *queueState, name string) int { return strings.Compare(q.name, name) })
 	if !ok {
@@ -73,7 +72,6 @@ func (s *snapshot) find(name string) *queueState {
 	return s.queues[i]
 }
 
-// worker returns a worker by its id, or nil.
 func (s *snapshot) worker(id string) *inspect.Worker {
 	i := slices.IndexFunc(s.workers, func(w inspect.Worker) bool { return w.ID == id })
 	if i < 0 {

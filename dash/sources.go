@@ -16,7 +16,6 @@ type section struct {
 	Err   string // why there are no rows
 }
 
-// sections asks all sources.
 func sections(ctx context.Context, p *worqr.Peer) []section {
 	sources := p.Sources()
 	all := make([]section, len(sources))

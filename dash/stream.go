@@ -94,7 +94,6 @@ type sender struct {
 	has blocks // what the browser has
 }
 
-// tell sends the blocks that have changed.
 func (s *sender) tell(all blocks) error {
 	changed := blocks{}
 	for id, html := range all {

@@ -43,7 +43,6 @@ type tab struct{ Name, Label string }
 
 var tabs = []tab{{"waiting", "List"}, {"named", "Named"}, {"scheduled", "Scheduled"}, {"running", "Running"}}
 
-// due formats when something starts.
 func due(t time.Time) string {
 	if d := time.Until(t); d > 0 {
 		return "in " + span(d)

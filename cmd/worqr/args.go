@@ -59,7 +59,6 @@ func (p period) bound(ctx context.Context) (context.Context, context.CancelFunc)
 	return context.WithTimeout(ctx, time.Duration(p))
 }
 
-// Decode is called by kong.
 func (p *period) Decode(ctx *kong.DecodeContext) error {
 	text, err := given(ctx)
 	if err != nil {
@@ -76,7 +75,6 @@ func (p *period) Decode(ctx *kong.DecodeContext) error {
 // A someText is text from the command line that isn't empty; "" if none was given.
 type someText string
 
-// Decode is called by kong.
 func (s *someText) Decode(ctx *kong.DecodeContext) error {
 	text, err := given(ctx)
 	if err == nil && text == "" {
@@ -138,7 +136,6 @@ type pattern struct{ *regexp.Regexp }
 // notPattern is the error for any other text.
 const notPattern = "not a regular expression"
 
-// Decode is called by kong.
 func (p *pattern) Decode(ctx *kong.DecodeContext) error {
 	text, err := given(ctx)
 	if err != nil {

@@ -18,7 +18,6 @@ type cancelCommand struct {
 	Wait    time.Duration `default:"30s" help:"How long to wait for running copies to stop; the default is 30s, and 0s doesn't wait."`
 }
 
-// Validate is called by kong.
 func (c *cancelCommand) Validate() error {
 	if c.Payload != nil && c.Key != nil {
 		return usage("expected a payload or --key, not both")
@@ -92,7 +91,6 @@ type drainCommand struct {
 	Timeout period `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
 }
 
-// Run pauses queues and waits.
 func (c *drainCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	var paused queueNames
 	failed := c.forEach(ctx, con, f, (*worqr.Queue).Pause, func(name string) error {
@@ -187,7 +185,6 @@ type deleteCommand struct {
 	confirmation
 }
 
-// Validate is called by kong.
 func (c *deleteCommand) Validate() error { return c.given(string(c.Queue)) }
 
 func (c *deleteCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {

@@ -26,7 +26,6 @@ type checkCommand struct {
 	Ignore      []string      `placeholder:"KIND" help:"Leave out findings of these kinds, such as persistence. May be repeated."`
 }
 
-// options returns the options that the flags set.
 func (c *checkCommand) options() *inspect.CheckOptions {
 	o := &inspect.CheckOptions{MaxRunTime: c.MaxRun, MaxWaitTime: c.MaxAge, MaxBacklog: most(c.MaxWaiting), MaxRetrying: most(c.MaxRetrying), MaxFailed: most(c.MaxFailed)}
 	for _, kind := range c.Ignore {
@@ -46,7 +45,6 @@ func most(limit *uint) int {
 	return int(min(*limit, math.MaxInt))
 }
 
-// Validate is called by kong.
 func (c *checkCommand) Validate() error {
 	if c.Repair && c.Lease == 0 {
 		return usage("--repair needs --lease, the lease of the fleet's peers: a worker that is silent for longer is evicted")
@@ -62,7 +60,6 @@ func (c *checkCommand) Validate() error {
 	return nil
 }
 
-// Run prints the findings.
 func (c *checkCommand) Run(ctx context.Context, out io.Writer, f *fleet) error {
 	examine := f.Check
 	if c.Repair {

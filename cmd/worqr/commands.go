@@ -12,7 +12,7 @@ import (
 type entry struct {
 	group string // "" hides it
 	name  string
-	run   any    // has the flags and arguments
+	run   any    // has the flags and arguments; kong calls its Validate and Run
 	help  string // one line
 	more  string // below the usage, in its own help
 }
@@ -96,7 +96,6 @@ The commands use the Redis at $$REDIS_URL or --redis: a single server, redis+sen
 
 Exit status: 0: it worked and all is well; 1: the output says what is wrong, or there was nothing to do; 2: incorrect usage, or the command failed.`
 
-// newParser returns the parser of the command line.
 func newParser(options ...kong.Option) *kong.Kong {
 	options = append(options,
 		kong.Name("worqr"),

@@ -41,7 +41,6 @@ compdef _worqr worqr
 `,
 }
 
-// Run prints the script for a shell.
 func (c *completionCommand) Run(out io.Writer) error {
 	_, err := io.WriteString(out, scripts[c.Shell])
 	return err

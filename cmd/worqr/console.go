@@ -22,7 +22,6 @@ func (con *console) say(format string, args ...any) {
 	fmt.Fprintln(con.errs, "worqr:", printable(strings.TrimPrefix(fmt.Sprintf(format, args...), "worqr: "))) // nowhere to report errors
 }
 
-// isTerminal reports whether f is a terminal.
 func isTerminal(f any) bool {
 	t, ok := f.(interface{ Fd() uintptr })
 	return ok && term.IsTerminal(int(t.Fd())) && os.Getenv("TERM") != "dumb"

@@ -35,7 +35,6 @@ type enqueueCommand struct {
 	OnceFor    time.Duration `placeholder:"DURATION" help:"How long the id is remembered; the default is 24h, the limit 30 days."`
 }
 
-// Validate is called by kong.
 func (c *enqueueCommand) Validate() error {
 	one := c.Key != "" || c.Once != ""
 	switch {
@@ -243,7 +242,6 @@ func take(ctx context.Context, lines <-chan []byte) (batch [][]byte) {
 	return batch
 }
 
-// read sends the payloads to lines.
 func (c *enqueueCommand) read(ctx context.Context, con *console, lines chan<- []byte) error {
 	pass := func(payload []byte) error {
 		select {

@@ -22,7 +22,6 @@ type watchCommand struct {
 	Queues queueNames `arg:"" optional:"" name:"queue" help:"Queues to watch; by default all, including new ones."`
 }
 
-// Run prints events until ctx ends.
 func (c *watchCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	n, synced := uint(0), false
 	for e, err := range f.Events(ctx, texts(c.Queues)...) {

@@ -15,7 +15,6 @@ type failWorkerCommand struct {
 	Worker string `arg:"" help:"Id or name of the worker, as \"worqr workers\" shows them."`
 }
 
-// Validate is called by kong.
 func (c *failWorkerCommand) Validate() error {
 	if c.Worker == "" || strings.Contains(c.Worker, "://") {
 		return usage("expected the id or the name of a worker")

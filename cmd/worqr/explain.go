@@ -18,7 +18,6 @@ type explainCommand struct {
 	Header  *string `placeholder:"NAME=VALUE" help:"Explain up to ten tasks with this header, and show their keys."`
 }
 
-// Validate is called by kong.
 func (c *explainCommand) Validate() error {
 	given := 0
 	for _, by := range []*string{c.Payload, c.Key, c.Header} {
@@ -43,7 +42,6 @@ type explanationRow struct {
 	Fixes []string
 }
 
-// Run prints where a task is, and why it doesn't run.
 func (c *explainCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	e, err := c.explain(ctx, f.Queue(string(c.Queue)), con)
 	if err != nil {

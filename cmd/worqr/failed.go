@@ -28,7 +28,6 @@ type failedCommand struct {
 	Delete  bool     `help:"Delete the matching tasks, after asking."`
 }
 
-// Validate is called by kong.
 func (c *failedCommand) Validate() error {
 	acts := c.Requeue || c.Delete
 	switch {
@@ -42,7 +41,6 @@ func (c *failedCommand) Validate() error {
 	return c.given(string(c.Queue))
 }
 
-// matches reports whether the flags select a task.
 func (c *failedCommand) matches(t inspect.FailedTask, from time.Time) bool {
 	for name, value := range c.Header {
 		if has, ok := t.Headers[name]; !ok || has != value {
@@ -53,7 +51,6 @@ func (c *failedCommand) matches(t inspect.FailedTask, from time.Time) bool {
 		(c.Reason == nil || c.Reason.MatchString(t.Error)) && (c.Payload == nil || c.Payload.Match(t.Payload))
 }
 
-// Run lists failed tasks, or acts on them.
 func (c *failedCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	from := time.Now().Add(-time.Duration(c.Since))
 	matching := kept(q.Failed(ctx), func(t inspect.FailedTask) bool { return c.matches(t, from) })

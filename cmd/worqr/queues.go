@@ -20,7 +20,6 @@ type queueRow struct {
 	inspect.QueueStats
 }
 
-// pause says who paused the queue, and when.
 func (r queueRow) pause() string {
 	text := "paused"
 	if r.PausedBy != "" {
@@ -56,7 +55,6 @@ func (f *fleet) counts(ctx context.Context, all queueNames) iter.Seq2[queueRow, 
 
 type queuesCommand struct{ onQueues }
 
-// Run prints a line for each queue.
 func (c *queuesCommand) Run(ctx context.Context, con *console, f *fleet, names queueNames) error {
 	n, err := printRows(con.out, c.form, "QUEUE WAITING SCHEDULED RUNNING FAILED WORKERS IDLE OLDEST STATE", f.counts(ctx, names), func(r queueRow) []string {
 		oldest := "-"

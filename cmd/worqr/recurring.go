@@ -31,7 +31,6 @@ type recurringCommand struct {
 	some
 }
 
-// Run prints a line for each recurring task.
 func (c *recurringCommand) Run(ctx context.Context, con *console, f *fleet, names queueNames) error {
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[recurringRow, error] {
 		return turned(q.Recurring(ctx), func(t inspect.RecurringTask) recurringRow { return recurringRow{q.Name(), t} })
@@ -54,7 +53,6 @@ type runNowCommand struct {
 	Key string `arg:"" help:"Key of the recurring task, as \"worqr recurring\" shows it."`
 }
 
-// Run runs the task once more.
 func (c *runNowCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	row := map[string]any{"queue": c.Queue, "key": c.Key}
 	found, err := q.RunNow(ctx, c.Key)

@@ -16,7 +16,6 @@ type showResult struct {
 	Raw bool   `help:"Print the result byte for byte, and nothing else."`
 }
 
-// show prints how a task ended, or err.
 func (s *showResult) show(con *console, r *worqr.Result, err error) error {
 	switch {
 	case errors.Is(err, worqr.ErrNoResult):
@@ -45,7 +44,6 @@ func (s *showResult) show(con *console, r *worqr.Result, err error) error {
 	return toldIf(r.Outcome != worqr.OutcomeFinished, err)
 }
 
-// Validate is called by kong.
 func (s *showResult) Validate() error {
 	if s.Raw && s.JSON {
 		return usage("expected --raw or --json, not both")
@@ -55,7 +53,6 @@ func (s *showResult) Validate() error {
 
 type resultCommand struct{ showResult }
 
-// Run prints how a task ended.
 func (c *resultCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	r, err := q.Result(ctx, c.Key)
 	if errors.Is(err, worqr.ErrNotEnded) {
@@ -69,7 +66,6 @@ type waitCommand struct {
 	Timeout period `placeholder:"DURATION" help:"How long to wait; by default until Ctrl-C."`
 }
 
-// Run waits for the end of a task.
 func (c *waitCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	ctx, stop := c.Timeout.bound(ctx)
 	defer stop()

@@ -91,7 +91,6 @@ func turned[T, U any](rows iter.Seq2[T, error], turn func(T) U) iter.Seq2[U, err
 	}
 }
 
-// kept yields the rows for which keep returns true.
 func kept[T any](rows iter.Seq2[T, error], keep func(T) bool) iter.Seq2[T, error] {
 	return func(yield func(T, error) bool) {
 		for row, err := range rows {

@@ -26,7 +26,6 @@ type serveCommand struct {
 	Host         []string `placeholder:"NAME" help:"Host name at which browsers open the dashboard, if it has no password and isn't at localhost or an IP address. Repeat it for several."`
 }
 
-// Validate is called by kong.
 func (c *serveCommand) Validate() error {
 	host, _, err := net.SplitHostPort(c.Listen)
 	switch {
@@ -44,7 +43,6 @@ func isLocal(host string) bool {
 	return host == "localhost" || err == nil && a.IsLoopback()
 }
 
-// Run serves until ctx ends.
 func (c *serveCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	log := slog.New(slog.NewTextHandler(con.errs, nil))
 	o := &dash.Options{Title: c.Title, AllowActions: c.AllowActions, Logger: log}
@@ -81,7 +79,6 @@ func (c *serveCommand) Run(ctx context.Context, con *console, f *fleet) error {
 // patience is how long requests may take to end.
 const patience = 5 * time.Second
 
-// guard asks for the password.
 func (c *serveCommand) guard(h http.Handler) http.Handler {
 	want := sha256.Sum256([]byte(c.Password))
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {

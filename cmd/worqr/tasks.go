@@ -24,7 +24,6 @@ type runningCommand struct {
 	Older period `placeholder:"DURATION" help:"Show only tasks that have run for longer, such as 10m."`
 }
 
-// Run prints a line for each task that a worker holds.
 func (c *runningCommand) Run(ctx context.Context, con *console, f *fleet, names queueNames) error {
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[runningRow, error] {
 		return turned(q.Running(ctx), func(t inspect.RunningTask) runningRow { return runningRow{q.Name(), t} })
@@ -46,7 +45,6 @@ func (c *runningCommand) Run(ctx context.Context, con *console, f *fleet, names 
 	return toldIf(n > 0 && c.Older > 0, err)
 }
 
-// keyText returns a key as a table shows it.
 func keyText(key string) string {
 	if key == "" {
 		return "-"
@@ -68,7 +66,6 @@ type tasksCommand struct {
 	State inspect.NamedState `placeholder:"STATE" enum:",listed,ready,scheduled,risky,blocked" default:"" help:"Only tasks in this state: listed, ready, scheduled, risky or blocked."`
 }
 
-// Run prints a line for each waiting task.
 func (c *tasksCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
 	n, err := printRows(con.out, c.form, "STATE WAITED DUE RETRIES KEY HEADERS PAYLOAD ERROR", first(c.Limit, c.rows(ctx, q)), func(r inspect.NamedTask) []string {
 		return []string{

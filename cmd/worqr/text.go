@@ -36,7 +36,6 @@ func brief[T ~string](text T, most int) string {
 	return string(shown)
 }
 
-// headerText returns the headers of a task on one line.
 func headerText(headers map[string]string) string {
 	var all []string
 	for _, name := range slices.Sorted(maps.Keys(headers)) {

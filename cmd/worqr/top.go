@@ -15,7 +15,6 @@ type topCommand struct {
 	ReadOnly bool          `help:"Disable the keys that change queues."`
 }
 
-// Validate is called by kong.
 func (c *topCommand) Validate() error {
 	if c.Every < 100*time.Millisecond {
 		return usage("--every must be at least 100ms")
@@ -23,7 +22,6 @@ func (c *topCommand) Validate() error {
 	return nil
 }
 
-// Run shows the fleet until q.
 func (c *topCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	if !isTerminal(con.out) || !isTerminal(con.in) {
 		return errors.New("top needs a terminal; in a script, use: worqr queues --json")

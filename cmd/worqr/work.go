@@ -29,7 +29,6 @@ type workCommand struct {
 	Verbose     bool          `short:"v" help:"Log the end of each task, too."`
 }
 
-// Validate is called by kong.
 func (c *workCommand) Validate() error {
 	if len(c.Command) > 0 && c.Command[0] == "--" {
 		c.Command = c.Command[1:]
@@ -45,7 +44,6 @@ func (c *workCommand) Validate() error {
 	return nil
 }
 
-// options returns the options that the flags set.
 func (c *workCommand) options() *worqr.HandleOptions {
 	o := &worqr.HandleOptions{
 		Concurrency: c.Concurrency, Timeout: c.Timeout, MaxRetries: most(c.MaxRetries), Exclusive: c.Exclusive, KeepFailed: c.KeepFailed,
@@ -56,7 +54,6 @@ func (c *workCommand) options() *worqr.HandleOptions {
 	return o
 }
 
-// Run runs a peer until a signal ends it.
 func (c *workCommand) Run(ctx context.Context, con *console) error {
 	if err := runnable(c.Command[0]); err != nil {
 		return err

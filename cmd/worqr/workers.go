@@ -13,7 +13,6 @@ type workersCommand struct {
 	form
 }
 
-// Run prints a line for each worker.
 func (c *workersCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	n, err := printRows(con.out, c.form, "ID NAME HOST PID UP VERSION LEASE STUCK QUEUES", f.Workers(ctx), func(w inspect.Worker) []string {
 		return []string{

@@ -21,7 +21,6 @@ const (
 // inCluster reports whether there may be several servers.
 func (c *checkup) inCluster() bool { return c.Nodes != nil }
 
-// settings returns the names of the settings to check.
 func (c *checkup) settings() []string {
 	all := []string{"appendfsync", "save", "min-replicas-to-write", "min-replicas-max-lag", "repl-diskless-sync", "repl-diskless-sync-delay"}
 	if c.inCluster() {
@@ -77,7 +76,6 @@ func (c *checkup) servers() error {
 	return nil
 }
 
-// lookAround reads a node's view of its cluster.
 func (c *checkup) lookAround(v *view) error {
 	if !c.inCluster() {
 		return nil
@@ -160,7 +158,6 @@ func judgeCluster(views []*view) []inspect.Finding {
 	return all
 }
 
-// those returns a phrase that names nodes.
 func those(nodes []string) string {
 	switch more := len(nodes) - fewNodes; {
 	case len(nodes) == 1:

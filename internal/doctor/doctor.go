@@ -125,7 +125,6 @@ func (c *checkup) registered() error {
 	return nil
 }
 
-// through reads the keys of one node.
 func (c *checkup) through(n store.Node) error {
 	for page, err := range store.Keyspace(c.ctx, n, c.Runner, c.Space) {
 		if err != nil {
@@ -174,7 +173,6 @@ func (c *checkup) exam(k store.Key) *exam {
 	return e
 }
 
-// foreign reports a key of the wrong type.
 func (c *checkup) foreign(k store.Key, is string) {
 	f := inspect.Finding{Kind: foreign, Severity: inspect.SeverityError,
 		Text: fmt.Sprintf("This key is a %s but must be a %s. Move or delete it; worqr doesn't touch it. The rest of the queue was checked.", words.Shown(is), k.Type)}

@@ -155,7 +155,7 @@ func TestExamineDamages(t *testing.T) {
 }
 
 // If nobody serves a queue, Repair evicts dead workers and ends returns that nobody ends. What waits is
-// reported, with a key that has it.
+// reported, with the key of those who would serve it.
 func TestExamineUnserved(t *testing.T) {
 	t.Parallel()
 	held := []string{"HSET state:{q} token 5 place 5 lease 60000", "ZADD working:{q}:w9 1 w9.1.9.1", "RPUSH process:{q}:w9.1.9.1 canary", "SADD workers w9", "HSET worker:w9 name n"}
@@ -167,10 +167,10 @@ func TestExamineUnserved(t *testing.T) {
 	}{
 		{append(slices.Clone(held), "ZADD workers:{q} 1 w9", "HSET rounds:{q} w9 1"), []inspect.FindingKind{dead}, "workers:{q}", true},
 		{append(slices.Clone(held), "ZADD leaving:{q} 1 w9"), []inspect.FindingKind{dead}, "leaving:{q}", true},
-		{[]string{"LPUSH queues:{q} canary"}, []inspect.FindingKind{unserved}, "queues:{q}", false},
-		{[]string{"HSET state:{q} place 1", "HSET tasks:{q} k:canary 1:0:0:0:0:0:x", "ZADD ready:{q} 1 k:canary"}, []inspect.FindingKind{unserved}, "ready:{q}", false},
-		{[]string{"HSET tasks:{q} k:canary 1:0:0:0:0:0:x", "ZADD schedule:{q} 1 k:canary"}, []inspect.FindingKind{unserved}, "schedule:{q}", false},
-		{[]string{"LPUSH queues:{q} canary", "HSET state:{q} paused 1:me"}, []inspect.FindingKind{unserved, paused}, "queues:{q}", false},
+		{[]string{"LPUSH queues:{q} canary"}, []inspect.FindingKind{unserved}, "workers:{q}", false},
+		{[]string{"HSET state:{q} place 1", "HSET tasks:{q} k:canary 1:0:0:0:0:0:x", "ZADD ready:{q} 1 k:canary"}, []inspect.FindingKind{unserved}, "workers:{q}", false},
+		{[]string{"HSET tasks:{q} k:canary 1:0:0:0:0:0:x", "ZADD schedule:{q} 1 k:canary"}, []inspect.FindingKind{unserved}, "workers:{q}", false},
+		{[]string{"LPUSH queues:{q} canary", "HSET state:{q} paused 1:me"}, []inspect.FindingKind{unserved, paused}, "workers:{q}", false},
 		{[]string{"HSET failed:tasks:{q} r:x:1 0:0:0:0:0:31:crashed:9:w:w.1.1.1:0:0:0:3:whya", "ZADD failed:ready:{q} 1 r:x:1", "ZADD failed:copies:{q} 0 r:x:1", "HSET failed:state:{q} place 1"},
 			[]inspect.FindingKind{failed}, "failed:ready:{q}", false},
 	} {

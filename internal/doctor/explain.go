@@ -82,12 +82,9 @@ func (q Question) once(ctx context.Context) (*explanation, error) {
 	return e, err
 }
 
-// recurs adds what recurs under the name.
 func (q Question) recurs(ctx context.Context, e *explanation, now int64) error {
-	r, err := store.RecurringUnder(ctx, q.Runner, q.keys(), q.Name, now)
-	if r != nil {
-		e.Recurs = new(Recurring(*r))
-	}
+	var err error
+	e.Recurs, err = store.RecurringUnder(ctx, q.Runner, q.keys(), q.Name, now)
 	return err
 }
 
@@ -247,10 +244,4 @@ func (e *explanation) judge(c *inspect.TaskCopy, w *invariants.Worker, beat time
 			c.EvictAt = e.At.Add(2 * beat)
 		}
 	}
-}
-
-// Recurring converts a recurring task.
-func Recurring(t store.RecurringTask) inspect.RecurringTask {
-	return inspect.RecurringTask{Key: t.Key, Next: store.Moment(t.Next), Current: store.Moment(t.Running), Asserted: t.Until >= t.Now,
-		LastOutcome: t.Outcome, LastDue: store.Moment(t.Of), LastAt: store.Moment(t.At)}
 }

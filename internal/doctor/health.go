@@ -41,7 +41,6 @@ type runs struct {
 	newest time.Time
 }
 
-// add adds a run.
 func (r *runs) add(now int64, limits inspect.CheckOptions, one run) {
 	if one.since.IsZero() {
 		return
@@ -57,7 +56,6 @@ func (r *runs) add(now int64, limits inspect.CheckOptions, one run) {
 	}
 }
 
-// age returns how long ago t was.
 func age(now int64, t time.Time) time.Duration { return time.UnixMilli(now).Sub(t) }
 
 // health checks whether a queue does its work.
@@ -122,7 +120,6 @@ func (all *findings) add(kind inspect.FindingKind, severity inspect.Severity, ke
 	*all = append(*all, inspect.Finding{Kind: kind, Severity: severity, Key: key, Text: text})
 }
 
-// long reports long runs.
 func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) {
 	r := v.runs
 	if r.long == 0 {
@@ -146,7 +143,6 @@ func (all *findings) stalled(v *vitals, q store.Keys, limits inspect.CheckOption
 	}
 }
 
-// late reports tasks with a time that are overdue.
 func (all *findings) late(v *vitals, q store.Keys, limits inspect.CheckOptions) {
 	by := age(v.Now, time.UnixMilli(v.firstDue))
 	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); v.firstDue > 0 && by > limit {
@@ -166,7 +162,6 @@ func (all *findings) counts(v *vitals, q store.Keys, limits inspect.CheckOptions
 	}
 }
 
-// failures reports the contents of the failed queue.
 func (all *findings) failures(v *vitals, q store.Keys, limits inspect.CheckOptions) {
 	if v.failed <= max(limits.MaxFailed, 0) {
 		return
@@ -217,7 +212,6 @@ func (c *checkup) leases(e *exam) error {
 	return nil
 }
 
-// peers checks the registrations.
 func (c *checkup) peers() error {
 	if !c.isWhole() {
 		return nil // some can't be read

@@ -56,7 +56,6 @@ func (c *checkup) pages(e *exam, kinds []string) (err error) {
 	return nil
 }
 
-// held checks what workers hold.
 func (c *checkup) held(e *exam) error {
 	for worker := range e.holders {
 		for ids, err := range store.HeldBy(c.ctx, c.Runner, e.keys, worker) {
@@ -176,24 +175,11 @@ func (c *checkup) stillBlocked(e *exam) error {
 			d = gathering
 		}
 		if kind == unserved {
-			key = keyOf(e.keys, waitsIn(&q))
+			key = e.keys.Workers()
 		}
 		c.found(d.finding(kind, e.id, key, "", words.Grouped(q.Waiting()), false))
 	}
 	return nil
-}
-
-// waitsIn returns a kind of key that has tasks which could start.
-func waitsIn(q *store.Queue) string {
-	switch {
-	case q.Listed > 0:
-		return "queues"
-	case q.Ready > 0:
-		return "ready"
-	case q.Risky > 0:
-		return "risky"
-	}
-	return "schedule"
 }
 
 // mendable are the flaws that a repair mends, and whether tasks must be returned then.
@@ -267,7 +253,6 @@ func (c *checkup) goOn(e *exam) error {
 	return err
 }
 
-// keyOf returns the name of a key of a queue.
 func keyOf(q store.Keys, kind string) string {
 	prefix, tail := q.Ends()
 	return prefix + ":" + kind + ":" + tail

@@ -29,7 +29,6 @@ type view struct {
 	err      error
 }
 
-// look reads a server's view.
 func (c *checkup) look(node store.Node) *view {
 	v := &view{node: node, told: store.Told{}, settings: map[string]string{}}
 	if v.err = v.clock(c.ctx); v.err != nil {

@@ -68,7 +68,6 @@ func (n *node) asks() (some []*member, judge []int64) {
 	return some, judge
 }
 
-// looked handles the results.
 func (n *node) looked(some []*member, looks []store.Look, errs []error) {
 	f, dead := n.fleet, evictions{}
 	rarely := f.lease.Beat / 16
@@ -200,7 +199,6 @@ type eviction struct {
 
 type evictions map[string]*eviction // by worker
 
-// add records that a worker was evicted from a queue.
 func (e evictions) add(queue string, d store.Dead) {
 	one := e[d.Worker]
 	if one == nil {
@@ -230,7 +228,6 @@ func (f *Fleet) report(dead evictions, were map[string]store.Worker) {
 	}
 }
 
-// evictedOther reports that this peer has evicted another worker.
 func (f *Fleet) evictedOther(w store.Worker, o *eviction) {
 	f.Trace.WorkerFailed(worqrtrace.Worker{
 		At: time.Now(), WorkerID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, Queues: publics(o.queues), Tasks: o.tasks,

@@ -64,7 +64,6 @@ func (w *worker) leave(ctx context.Context) error {
 	return nil
 }
 
-// each calls a function for all concurrently.
 func each[T any](all []T, do func(i int, one T)) {
 	var doing sync.WaitGroup
 	for i, one := range all {

@@ -247,7 +247,6 @@ func (n *node) send(ctx context.Context, b *beat) (err error) {
 	return err
 }
 
-// receive handles the answer about one queue.
 func (n *node) receive(m *member, pulse *store.Pulse, sent time.Time) {
 	m.Pulse(pulse, sent)
 	if f := n.fleet; pulse.Over && f.Over != nil {

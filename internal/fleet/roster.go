@@ -3,7 +3,6 @@ package fleet
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"os"
 	"slices"
 	"time"
@@ -24,11 +23,10 @@ func (w *worker) register(ctx context.Context, by store.Runner, id string) error
 	}
 	w.mu.Unlock()
 	slices.Sort(names)
-	queues, _ := json.Marshal(names) // strings always marshal
 	host, _ := os.Hostname()
-	return store.Register(ctx, by, f.Space, id, w.ttl(), store.Registration{
-		Name: f.Name, Host: host, PID: os.Getpid(), Started: w.started, Version: f.Version, Queues: string(queues), Lease: f.Lease,
-		Stuck: f.Engine.Counts.Sum().Stuck.Load(), Protocol: f.Protocol.Newest,
+	return store.Register(ctx, by, f.Space, w.ttl(), store.Worker{
+		ID: id, Name: f.Name, Host: host, PID: os.Getpid(), StartedAt: w.started, Version: f.Version, Queues: names, Lease: f.Lease,
+		StuckHandlers: int(f.Engine.Counts.Sum().Stuck.Load()), Protocol: f.Protocol.Newest,
 	})
 }
 

@@ -105,7 +105,6 @@ func (l *Line) replace(ctx context.Context) {
 	}
 }
 
-// giveUp ends the dial.
 func (r *replacement) giveUp() {
 	if r.cease != nil {
 		r.cease()

@@ -111,7 +111,6 @@ func (s *Subscriber) Add(l *Subscription) error {
 	return nil
 }
 
-// subscriptions returns the requests for the listener's topics.
 func (l *Subscription) subscriptions() []request {
 	rs := make([]request, len(l.Topics))
 	for i, t := range l.Topics {
@@ -314,7 +313,6 @@ func (s *Subscriber) write(ctx context.Context, conn redis.Conn, every time.Dura
 	}
 }
 
-// retries returns requests for the refused topics.
 func (s *Subscriber) retries() (again []request) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -402,7 +400,6 @@ func (s *Subscriber) receive(reply any, err error) error {
 	return nil
 }
 
-// isAnswer reports whether a message answers the request.
 func (r *request) isAnswer(words [][]byte) bool {
 	if r.command == "PING" {
 		return len(words) == 2 && string(words[0]) == "pong"
@@ -438,7 +435,6 @@ func (s *Subscriber) dispatch(t Topic, channel string, data []byte) {
 	}
 }
 
-// confirm handles the confirmation of a Topic.
 func (s *Subscriber) confirm(r request) {
 	s.confirmed = true
 	s.mu.Lock()

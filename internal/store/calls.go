@@ -130,7 +130,6 @@ func as[T any](v any, err *error, want string) T {
 	return t
 }
 
-// fail sets err, unless it's already set.
 func (d *decoder) fail(err error) { d.err = cmp.Or(d.err, err) }
 
 func (d *decoder) int() int64 { return as[int64](d.next(), &d.err, "a number") }

@@ -126,7 +126,6 @@ func (a *About) IsAside() bool { return a.facts.Aside }
 // IsRisky reports whether the task waits to run alone.
 func (a *About) IsRisky() bool { return a.facts.Risky }
 
-// about decodes what about_name says.
 func (d *decoder) about(inFailed bool) About {
 	a := About{Name: d.string()}
 	f := &a.facts
@@ -171,7 +170,6 @@ func readBehind(text string, inFailed bool) (a *About, damaged bool) {
 	return a, a.Record.Damaged
 }
 
-// queue decodes what about_queue says.
 func (d *decoder) queue() invariants.Queue {
 	in := d.list()
 	q := invariants.Queue{

@@ -53,7 +53,6 @@ func failedNames(ctx context.Context, r Runner, q keys.Queue) pages[string] {
 	}
 }
 
-// namesIn reads the names in a ranking.
 func namesIn(ctx context.Context, of *ranking) pages[string] {
 	return each(paged(func() func() ([]ranked, error) {
 		return func() ([]ranked, error) { return of.page(ctx) }

@@ -6,8 +6,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/gomodule/redigo/redis"
-
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/topology"
@@ -19,9 +17,6 @@ var ErrClosed = redisconn.ErrClosed
 // DefaultTimeout is the timeout of calls where none is given.
 const DefaultTimeout = redisconn.DefaultTimeout
 
-// A Dial makes a connection.
-type Dial = redisconn.Dial
-
 // Servers are the Redis servers of a fleet, and Access says how to connect to them.
 type (
 	Servers = topology.Servers
@@ -32,14 +27,10 @@ type (
 func Open(url string, access Access) (*Servers, error) { return topology.Open(url, access) }
 
 // Single returns the one server that dial connects to.
-func Single(dial Dial) *Servers { return topology.Of(dial) }
+func Single(dial redisconn.Dial) *Servers { return topology.Of(dial) }
 
 // DialPool returns the server that the connections of a pool lead to. A peer keeps four of them.
-func DialPool(pool interface {
-	GetContext(ctx context.Context) (redis.Conn, error)
-}) *Servers {
-	return Single(redisconn.FromPool(pool))
-}
+func DialPool(pool redisconn.Pool) *Servers { return Single(redisconn.FromPool(pool)) }
 
 // Lines are the connections of a peer: for each server one for Calls, one for Control and one for Rounds.
 type Lines struct {
@@ -54,10 +45,10 @@ type Lines struct {
 // postponed; the callers of Control and the senders of rounds repeat and log theirs. NewLines also configures the
 // log to recognize the errors that mean that Redis is down.
 func NewLines(servers *Servers, log *logs.Log, timeout, beat time.Duration) *Lines {
-	log.Away, log.Answered, log.Refused, log.Server = redisconn.Away, redisconn.Answered, redisconn.BadLogin, servers.Address()
+	log.Away, log.Answered, log.Refused, log.Server = redisconn.Away, redisconn.Answered, redisconn.BadLogin, servers.Address
 	line := func(within time.Duration) func(dial redisconn.Dial) *redisconn.Line {
 		return func(dial redisconn.Dial) *redisconn.Line {
-			return redisconn.NewLine(dial, within).Renewed(servers.Renew())
+			return redisconn.NewLine(dial, within).Renewed(servers.Renew)
 		}
 	}
 	verified := func(dial redisconn.Dial) *redisconn.Line { return line(timeout)(dial).Verified() }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 )
@@ -84,22 +85,10 @@ func readTaken(reply redisconn.Reply) int {
 	return int(min(max(numberIn(text), -1<<53), 1<<53)) // another program may have written any number
 }
 
-// A State says where a named task waits.
-type State string
-
-// The states: it may start; it waits for its time; it may start while no other risky one runs on the
-// worker; it's behind the running task of its name.
-const (
-	Ready     State = "ready"
-	Scheduled State = "scheduled"
-	Risky     State = "risky"
-	Behind    State = "behind"
-)
-
 // A NamedTask is a named task that waits.
 type NamedTask struct {
 	Name    string
-	State   State
+	State   inspect.NamedState
 	At      int64 // ms of Redis's time when it may start; 0: now
 	Record  Record
 	Retries int
@@ -111,22 +100,25 @@ type NamedTask struct {
 // are scheduled, earliest first; those that have become ready meanwhile; then risky ones, and those behind
 // a running one. With states, it yields and reads only those in one of them. A task that waits during the
 // whole listing comes once; more than 100,000 may repeat.
-func Named(ctx context.Context, r Runner, q keys.Queue, states ...State) iter.Seq2[NamedTask, error] {
+func Named(ctx context.Context, r Runner, q keys.Queue, states ...inspect.NamedState) iter.Seq2[NamedTask, error] {
 	found := sieve{}
-	wanted := func(s State) bool { return len(states) == 0 || slices.Contains(states, s) }
+	wanted := func(s inspect.NamedState) bool { return len(states) == 0 || slices.Contains(states, s) }
 	ready := func(yield func([]NamedTask, error) bool) {
 		in := &ranking{by: r, key: q.Ready()}
 		for _, of := range []struct {
 			*ranking
-			State
-		}{{in, Ready}, {&ranking{by: r, key: q.Schedule()}, Scheduled}, {in, Ready}, {&ranking{by: r, key: q.Risky()}, Risky}} {
-			for wanted(of.State) {
+			state inspect.NamedState
+		}{
+			{in, inspect.NamedReady}, {&ranking{by: r, key: q.Schedule()}, inspect.NamedScheduled}, {in, inspect.NamedReady},
+			{&ranking{by: r, key: q.Risky()}, inspect.NamedRisky},
+		} {
+			for wanted(of.state) {
 				some, err := of.page(ctx)
 				page := make([]NamedTask, 0, len(some))
 				for _, m := range some {
 					if found.passes(m.name) {
-						t := NamedTask{Name: m.name, State: of.State}
-						if of.State == Scheduled {
+						t := NamedTask{Name: m.name, State: of.state}
+						if of.state == inspect.NamedScheduled {
 							t.At = whole(m.score)
 						}
 						page = append(page, t)
@@ -145,7 +137,7 @@ func Named(ctx context.Context, r Runner, q keys.Queue, states ...State) iter.Se
 		t.Record, t.Retries, t.Crashes, t.Error = f.record, f.run.retries, f.run.crashes, f.run.failure
 		return f.there && f.run.attempt == "" // otherwise it was taken meanwhile
 	})
-	if !wanted(Behind) {
+	if !wanted(inspect.NamedBlocked) {
 		return rows(waiting)
 	}
 	return rows(chain(waiting, behind(ctx, r, q)))
@@ -169,7 +161,7 @@ func behind(ctx context.Context, r Runner, q keys.Queue) pages[NamedTask] {
 			texts, err := redis.Strings(r.One(ctx, redisconn.Command("HMGET", append([]any{key}, listed(some)...)...)))
 			for i := range min(len(texts), len(some)) {
 				if b, _ := readBehind(texts[i], q.IsFailed()); b != nil {
-					page = append(page, NamedTask{Name: some[i], State: Behind, At: b.At, Record: b.Record})
+					page = append(page, NamedTask{Name: some[i], State: inspect.NamedBlocked, At: b.At, Record: b.Record})
 				}
 			}
 			return page, err
@@ -200,7 +192,6 @@ func readRun(text []byte) run {
 	return run{parts[0], countIn(parts[1]), countIn(parts[2]), parts[3]}
 }
 
-// readNamed reads the records and runs of tasks.
 func readNamed[T any](ctx context.Context, r Runner, q keys.Queue, tasks []T, name func(T) string) ([]named, error) {
 	if len(tasks) == 0 {
 		return nil, nil

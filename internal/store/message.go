@@ -12,44 +12,24 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// The kinds of messages.
-const (
-	Enqueued  = string(keys.KindWork) // by any producer
-	Finished  = string(keys.KindDone)
-	Canceling = string(keys.KindCancel)
-	Deleted   = string(keys.KindDelete)
-)
-
-// A Message was published about a queue. For a large payload or result it has the size.
-type Message struct {
-	Kind     string
-	Queue    string
-	WorkerID string // of Finished
-	Payload  []byte // of Finished and Canceling
-	Result   []byte // of Finished; nil if there is none
-	Count    int    // of Enqueued
-
-	PayloadSize, ResultSize int
-	PayloadDigest           string // of Canceling, if the payload is large
-}
-
 // ReadMessage reads a message. Producers in other languages publish too, so it skips what it
 // can't read.
-func ReadMessage(s Space, channel string, data []byte) (Message, bool) {
+func ReadMessage(s Space, channel string, data []byte) (inspect.Event, bool) {
 	queue, kind, ok := s.ParseChannel(channel)
-	m := Message{Queue: queue, Kind: string(kind)}
+	m := inspect.Event{Queue: queue, Kind: inspect.EventKind(kind)}
 	var err error
 	switch kind {
 	case keys.KindWork, keys.KindEnqueue:
-		m.Kind = Enqueued
+		m.Kind = inspect.EventWork
 		m.Count, err = strconv.Atoi(strings.TrimSpace(string(data)))
 	case keys.KindDone:
-		err = m.readDone(data)
+		err = readDone(&m, data)
 	case keys.KindCancel:
 		payload, digest, size := ReadCancel(data)
 		if m.Payload, m.PayloadSize = payload, size; payload == nil {
@@ -65,7 +45,7 @@ func ReadMessage(s Space, channel string, data []byte) (Message, bool) {
 // readDone reads the message of a finished task. Redis writes the bytes of a
 // payload into it unchanged. If they aren't UTF-8, neither is the
 // message: then each byte is read as the character with that code point.
-func (m *Message) readDone(data []byte) error {
+func readDone(m *inspect.Event, data []byte) error {
 	var of struct {
 		WorkerID   string  `json:"workerId"`
 		Task       *string `json:"task"`
@@ -105,7 +85,7 @@ func (m *Message) readDone(data []byte) error {
 
 // An Observer receives messages, on one goroutine per cluster node. Its functions must not block.
 type Observer struct {
-	Message func(m Message)
+	Message func(inspect.Event)
 	Synced  func()                       // subscribed, at first and after every gap
 	Failed  func(err error, gist string) // there is a gap, or a channel is refused; the gist stays the same when that repeats
 	Closed  func()                       // there will be no more messages

@@ -210,7 +210,6 @@ type Task struct {
 	Record     Record
 }
 
-// addCall returns the call that adds tasks.
 func addCall(s *Shared, tasks []Task) redisconn.Call {
 	all := add.line(s, 5*len(tasks))
 	for i := range tasks {
@@ -225,7 +224,6 @@ func addCall(s *Shared, tasks []Task) redisconn.Call {
 	return add.callOf(s, all)
 }
 
-// readAdd reads the reply to an addCall of n tasks.
 func readAdd(reply redisconn.Reply, n int) (names []string, skipped []int, alone bool, err error) {
 	in := read(reply.Value, reply.Err)
 	names = in.strings()

@@ -11,40 +11,21 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
-// Counts are the counts of one queue.
-type Counts struct {
-	Listed      int // raw tasks on the list
-	Ready       int // named tasks that may start
-	Scheduled   int
-	Risky       int
-	Behind      int // behind the running tasks of their names
-	Running     int
-	Failed      int // failed tasks that wait
-	Workers     int
-	IdleWorkers int
-	Silent      bool // the queue has workers, and all their leases have expired
-	Returning   bool // tasks of workers that have gone are being returned, and nothing starts
-	Paused      bool
-	PausedBy    string
-	PausedSince int64         // ms of Redis's time; 0 if it isn't known
-	Oldest      time.Duration // the longest wait of a task that could start; 0 if unknown
-	Tokens      int64         // issued so far; 0 if the counter isn't a number
-}
-
 // Count counts the tasks of a queue, all in one step except those that workers hold.
-func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
+func Count(ctx context.Context, r Runner, q keys.Queue) (c inspect.QueueStats, err error) {
 	replies := r.Do(ctx, redisconn.Command("LLEN", q.Waiting()),
 		redisconn.Command("ZCARD", q.Ready()), redisconn.Command("ZCARD", q.Schedule()), redisconn.Command("ZCARD", q.Risky()),
 		redisconn.Command("HLEN", q.Next()),
-		redisconn.Command("ZCARD", q.Workers()), redisconn.Command("ZCARD", q.Idle()), redisconn.Command("EXISTS", q.Leaving()),
+		redisconn.Command("ZCARD", q.Workers()), redisconn.Command("ZCARD", q.Idle()),
 		redisconn.Command("HMGET", q.State(), "paused", "token", "taken"), timeCall(q),
 		redisconn.Command("ZRANGE", q.Workers(), -1, -1, "WITHSCORES"), firstCall(q.Ready()), firstCall(q.Schedule()))
-	leaving := 0
-	counts := []*int{&c.Listed, &c.Ready, &c.Scheduled, &c.Risky, &c.Behind, &c.Workers, &c.IdleWorkers, &leaving}
+	var list, named, risky, behind int
+	counts := []*int{&list, &named, &c.Scheduled, &risky, &behind, &c.Workers, &c.IdleWorkers}
 	for i, count := range counts {
 		*count = readAs(replies[i], redis.Int, &err)
 	}
@@ -57,28 +38,27 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c Counts, err error) {
 		err = errReply
 	}
 	if err != nil {
-		return Counts{}, err
+		return inspect.QueueStats{}, err
 	}
-	c.Returning = leaving > 0
+	c.Waiting, c.Scheduled = list+named+risky, c.Scheduled+behind
 	c.Silent = len(last) > 0 && last[0].score < float64(now)
 	c.Tokens = max(numberIn(state[1]), 0)
 	if since, who, ok := strings.Cut(state[0], ":"); state[0] != "" {
 		c.Paused, c.PausedBy = true, state[0]
 		if ok {
-			c.PausedBy, c.PausedSince = who, max(numberIn(since), 0)
+			c.PausedBy, c.PausedSince = who, Moment(numberIn(since))
 		}
 	}
-	if c.Oldest, err = oldest(ctx, r, q, now, numberIn(state[2]), c.Listed > 0, ready, due); err != nil {
-		return Counts{}, err
+	if c.Oldest, err = oldest(ctx, r, q, now, numberIn(state[2]), list > 0, ready, due); err != nil {
+		return inspect.QueueStats{}, err
 	}
 	if c.Failed, err = countFailed(ctx, r, q.Failed()); err != nil {
-		return Counts{}, err
+		return inspect.QueueStats{}, err
 	}
 	c.Running, err = countHeld(ctx, r, q)
 	return c, err
 }
 
-// countFailed returns how many tasks wait in a failed queue.
 func countFailed(ctx context.Context, r Runner, f keys.Queue) (int, error) {
 	return sum(ctx, r, redisconn.Command("ZCARD", f.Aside()), redisconn.Command("ZCARD", f.Ready()),
 		redisconn.Command("ZCARD", f.Risky()), redisconn.Command("ZCARD", f.Schedule()))
@@ -92,7 +72,6 @@ func sum(ctx context.Context, r Runner, counts ...redisconn.Call) (n int, err er
 	return n, err
 }
 
-// countHeld returns how many tasks workers hold.
 func countHeld(ctx context.Context, r Runner, q keys.Queue) (n int, _ error) {
 	for workers, err := range holders(ctx, r, q) {
 		held := func(worker string) redisconn.Call { return redisconn.Command("ZCARD", q.Working(worker)) }

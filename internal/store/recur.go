@@ -10,6 +10,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 )
@@ -103,23 +104,11 @@ func Occurrence(ctx context.Context, r Runner, q keys.Queue, name string) (recor
 	return record, found, err
 }
 
-// A RecurringTask is a schedule as Redis has it.
-type RecurringTask struct {
-	Key     string
-	Next    int64 // time of the next occurrence, ms; 0 if none is planned
-	Running int64 // time of the occurrence that runs, or waits for its retry; 0 if none
-	Until   int64 // asserted until then
-	Now     int64 // the time of the listing
-	Outcome string
-	Of      int64 // the time of the occurrence that had this outcome
-	At      int64 // when that occurrence ended
-}
-
 // Recurring yields the schedules of a queue, in no particular order.
-func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringTask, error] {
+func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[inspect.RecurringTask, error] {
 	names := members(ctx, r, "ZSCAN", q.Recurring())
 	size := func(name string) redisconn.Call { return redisconn.Command("HSTRLEN", q.Recurrence(), name) }
-	return rows(each(sized(ctx, r, names, size), func(some []string) ([]RecurringTask, error) {
+	return rows(each(sized(ctx, r, names, size), func(some []string) ([]inspect.RecurringTask, error) {
 		now, err := NowAt(ctx, r, q)
 		if err != nil {
 			return nil, err
@@ -129,7 +118,7 @@ func Recurring(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[RecurringT
 }
 
 // RecurringUnder returns the schedule of a name, as of the Redis time now; nil if there is none.
-func RecurringUnder(ctx context.Context, r Runner, q keys.Queue, name string, now int64) (*RecurringTask, error) {
+func RecurringUnder(ctx context.Context, r Runner, q keys.Queue, name string, now int64) (*inspect.RecurringTask, error) {
 	all, err := recurringTasks(ctx, r, q, now, []string{name})
 	if err != nil || len(all) == 0 {
 		return nil, err
@@ -138,7 +127,7 @@ func RecurringUnder(ctx context.Context, r Runner, q keys.Queue, name string, no
 }
 
 // recurringTasks returns the schedules of those names that have one.
-func recurringTasks(ctx context.Context, r Runner, q keys.Queue, now int64, names []string) (all []RecurringTask, err error) {
+func recurringTasks(ctx context.Context, r Runner, q keys.Queue, now int64, names []string) (all []inspect.RecurringTask, err error) {
 	var calls []redisconn.Call
 	for _, name := range names {
 		calls = append(calls,
@@ -148,19 +137,19 @@ func recurringTasks(ctx context.Context, r Runner, q keys.Queue, now int64, name
 	}
 	replies := r.Do(ctx, calls...)
 	for i, name := range names {
-		t, found, err := recurringTask(replies[3*i : 3*i+3])
+		t, found, err := recurringTask(replies[3*i:3*i+3], now)
 		if err != nil {
 			return all, err
 		}
 		if found {
-			t.Key, t.Now = KeyOf(name), now
+			t.Key = KeyOf(name)
 			all = append(all, t)
 		}
 	}
 	return all, nil
 }
 
-func recurringTask(replies []redisconn.Reply) (t RecurringTask, found bool, err error) {
+func recurringTask(replies []redisconn.Reply, now int64) (t inspect.RecurringTask, found bool, err error) {
 	if replies[0].Err == nil && replies[0].Value == nil {
 		return t, false, nil
 	}
@@ -174,21 +163,21 @@ func recurringTask(replies []redisconn.Reply) (t RecurringTask, found bool, err 
 	case len(fields) != 3:
 		return t, false, errMismatch
 	}
-	t.Until = int64(min(until, Whenever))
+	t.Asserted = until >= float64(now)
 	passed := numberIn(fields[1])
 	if r := ReadRecord(task, false); r.Occurrence && r.Due <= passed {
-		t.Running = r.Due
+		t.Current = Moment(r.Due)
 	} else if r.Occurrence {
-		t.Next = r.Due
+		t.Next = Moment(r.Due)
 	}
 	times, _, _ := strings.Cut(fields[0], "|")
 	for word := range strings.FieldsSeq(times) {
-		if at := numberIn(word); t.Next == 0 && at > passed {
-			t.Next = at
+		if at := numberIn(word); t.Next.IsZero() && at > passed {
+			t.Next = Moment(at)
 		}
 	}
 	if last := strings.SplitN(fields[2], ":", 3); len(last) == 3 {
-		t.Outcome, t.Of, t.At = wordIn(last[0]), numberIn(last[1]), numberIn(last[2])
+		t.LastOutcome, t.LastDue, t.LastAt = wordIn(last[0]), Moment(numberIn(last[1])), Moment(numberIn(last[2]))
 	}
 	return t, true, nil
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/matryer/is"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 	"github.com/worqr/worqr/internal/redistest"
@@ -46,22 +47,23 @@ func TestRecurring(t *testing.T) {
 	line, q := newLine(t), keys.NewSpace(redistest.Prefix(t)).Queue("q")
 	one := Record{Payload: []byte("a"), Metadata: Metadata{MaxRetries: 3}, Keep: time.Minute, Expires: 5000}
 	times := recurs(t, line, q, "k:x", one, 10, 20, 30)
-	under := func() *RecurringTask {
+	under := func() *inspect.RecurringTask {
 		t.Helper()
-		all := []RecurringTask{}
+		all := []inspect.RecurringTask{}
 		for r, err := range Recurring(t.Context(), line, q) {
 			is.NoErr(err)
 			all = append(all, r)
 		}
 		is.Equal(len(all), 1)
-		only, err := RecurringUnder(t.Context(), line, q, "k:x", all[0].Now)
+		now, err := NowAt(t.Context(), line, q)
+		is.NoErr(err)
+		only, err := RecurringUnder(t.Context(), line, q, "k:x", now)
 		is.NoErr(err)
 		is.Equal(*only, all[0])
 		return only
 	}
 	r := under()
-	is.Equal(*r, RecurringTask{Key: "x", Next: times[0], Until: r.Until, Now: r.Now})
-	is.True(r.Until > r.Now)
+	is.Equal(*r, inspect.RecurringTask{Key: "x", Next: Moment(times[0]), Asserted: true})
 
 	remove := func() {
 		t.Helper()
@@ -70,17 +72,17 @@ func TestRecurring(t *testing.T) {
 	}
 	remove()
 	r = under()
-	is.Equal([]any{r.Next, r.Running, r.Outcome, r.Of}, []any{times[1], int64(0), "canceled", times[0]})
-	is.True(r.At > 0 && r.At <= r.Now)
+	is.Equal([]any{r.Next, r.Current, r.LastOutcome, r.LastDue}, []any{Moment(times[1]), time.Time{}, "canceled", Moment(times[0])})
+	is.True(!r.LastAt.IsZero() && time.Since(r.LastAt) < time.Minute)
 
 	conn, tasks := redistest.Conn(t), q
 	redistest.Do(t, conn, "HSET", tasks.Recurrence(), "passed:k:x", times[1]) // it has started
 	r = under()
-	is.Equal([]int64{r.Running, r.Next}, []int64{times[1], times[2]})
+	is.Equal([]time.Time{r.Current, r.Next}, []time.Time{Moment(times[1]), Moment(times[2])})
 	redistest.Do(t, conn, "DEL", tasks.Tasks())
 	redistest.Do(t, conn, "HSET", tasks.Recurrence(), "passed:k:x", times[2])
 	r = under()
-	is.Equal([]int64{r.Running, r.Next}, []int64{0, 0})
+	is.Equal([]time.Time{r.Current, r.Next}, []time.Time{{}, {}})
 
 	record, found, err := Occurrence(t.Context(), line, q, "k:x")
 	is.NoErr(err)
@@ -104,7 +106,7 @@ func TestDamagedRecurring(t *testing.T) {
 	redistest.Do(t, conn, "HSET", q.Recurrence(), "k:x", "foreign", "passed:k:x", "foreign", "last:k:x", "\x1b:x:y")
 	for r, err := range Recurring(t.Context(), line, q) {
 		is.NoErr(err)
-		is.Equal(r, RecurringTask{Key: "x", Until: Whenever, Now: r.Now})
+		is.Equal(r, inspect.RecurringTask{Key: "x", Asserted: true})
 	}
 	_, found, err := Occurrence(t.Context(), line, q, "k:x")
 	is.NoErr(err)

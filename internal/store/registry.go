@@ -15,6 +15,7 @@ import (
 
 	"github.com/gomodule/redigo/redis"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
 )
@@ -74,24 +75,17 @@ func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name stri
 	return cmp.Or(err, again)
 }
 
-// A Registration describes a peer.
-type Registration struct {
-	Name, Host, Version string
-	PID                 int
-	Started             time.Time
-	Queues              string // JSON array
-	Lease               time.Duration
-	Stuck               int64
-	Protocol            int
-}
+// A Worker is the registration of a peer.
+type Worker = inspect.Worker
 
 // Register writes the registration and lists the worker. A ttl of 0 is forever.
-func Register(ctx context.Context, r Runner, s keys.Space, worker string, ttl time.Duration, reg Registration) error {
+func Register(ctx context.Context, r Runner, s keys.Space, ttl time.Duration, w Worker) error {
+	queues, _ := json.Marshal(w.Queues) // strings always marshal
 	return failure(r.Do(ctx,
-		register.fleetCall(s, s.Worker(worker), ttl.Milliseconds(), "name", reg.Name, "host", reg.Host, "pid", reg.PID,
-			"started", reg.Started.UnixMilli(), "version", reg.Version, "queues", reg.Queues, "lease", reg.Lease.Milliseconds(),
-			"stuck", reg.Stuck, "protocol", reg.Protocol),
-		list.fleetCall(s, s.Workers(), worker)))
+		register.fleetCall(s, s.Worker(w.ID), ttl.Milliseconds(), "name", w.Name, "host", w.Host, "pid", w.PID,
+			"started", w.StartedAt.UnixMilli(), "version", w.Version, "queues", string(queues), "lease", w.Lease.Milliseconds(),
+			"stuck", w.StuckHandlers, "protocol", w.Protocol),
+		list.fleetCall(s, s.Workers(), w.ID)))
 }
 
 // Delist removes workers from the list of peers if their registration has expired. It checks again
@@ -127,20 +121,6 @@ func unregistered(ctx context.Context, r Runner, s keys.Space, workers []string)
 		}
 	}
 	return some, nil
-}
-
-// A Worker is the registration of a peer.
-type Worker struct {
-	ID            string
-	Name          string
-	Host          string
-	PID           int
-	StartedAt     time.Time
-	Version       string
-	Queues        []string
-	Lease         time.Duration
-	StuckHandlers int // that still run after their context has ended
-	Protocol      int
 }
 
 // registered lists the fields of a registration.
@@ -305,15 +285,6 @@ func (p Protocol) Beside(fleet Protocol) error {
 	return nil
 }
 
-// beside returns why a peer can't work with a registered one; nil if it can.
-func (p Protocol) beside(w Worker) error {
-	if w.Protocol >= p.Oldest {
-		return nil
-	}
-	return fmt.Errorf("%w: worker %s (%.*q) speaks protocol %d, and this program works with %d or later; see \"To upgrade\" in the changelog",
-		ErrProtocol, w.ID, MaxName, w.Name, w.Protocol, p.Oldest)
-}
-
 // Agree raises the protocol of the fleet to that of a peer. It fails with ErrProtocol if the peer
 // can't work beside current or earlier peers. It may be repeated.
 //
@@ -333,8 +304,8 @@ func Agree(ctx context.Context, r Runner, s keys.Space, ours Protocol) error {
 			if err != nil {
 				return err
 			}
-			if err := ours.beside(w); err != nil {
-				return err
+			if err := ours.Beside(Protocol{Newest: w.Protocol}); err != nil {
+				return fmt.Errorf("worker %s (%.*q): %w", w.ID, MaxName, w.Name, err)
 			}
 		}
 	}

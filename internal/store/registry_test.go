@@ -77,26 +77,24 @@ func (b *bench) listed(set, name string) bool {
 func TestRegister(t *testing.T) {
 	is := redistest.Parallel(t)
 	b := benchAt(t, is, redistest.Start(t).URL(), "p")
+	w := Worker{
+		ID: "w", Name: "n", Host: "h", Version: "v", PID: 7, StartedAt: time.UnixMilli(1_700_000_000_000),
+		Queues: []string{"q"}, Lease: 3 * time.Second, StuckHandlers: 2, Protocol: 4,
+	}
 	for _, full := range []string{"0", "1"} {
 		redistest.Do(t, b.conn, "CONFIG", "SET", "maxmemory", full)
 		redistest.Do(t, b.conn, "HDEL", b.space.Worker("w"), "name") // written again below
-		is.NoErr(Register(t.Context(), b.line, b.space, "w", time.Hour, Registration{
-			Name: "n", Host: "h", Version: "v", PID: 7, Started: time.UnixMilli(1_700_000_000_000), Queues: `["q"]`,
-			Lease: 3 * time.Second, Stuck: 2, Protocol: 4,
-		}))
+		is.NoErr(Register(t.Context(), b.line, b.space, time.Hour, w))
 		is.NoErr(List(t.Context(), b.line, b.space, "q"))
 		is.Equal(redistest.Keys(t, b.conn, "p"), []string{b.space.Registry(), b.space.Worker("w"), b.space.Workers()})
-		for w, err := range Workers(t.Context(), b.line, b.space) {
+		for of, err := range Workers(t.Context(), b.line, b.space) {
 			is.NoErr(err)
-			is.Equal(w, Worker{
-				ID: "w", Name: "n", Host: "h", Version: "v", PID: 7, StartedAt: time.UnixMilli(1_700_000_000_000),
-				Queues: []string{"q"}, Lease: 3 * time.Second, StuckHandlers: 2, Protocol: 4,
-			})
+			is.Equal(of, w)
 		}
 		ttl := redistest.Sure(redis.Int(b.conn.Do("TTL", b.space.Worker("w"))))(t)
 		is.True(ttl > 3000 && ttl <= 3600)
 	}
-	is.NoErr(Register(t.Context(), b.line, b.space, "w", 0, Registration{})) // never expires
+	is.NoErr(Register(t.Context(), b.line, b.space, 0, Worker{ID: "w"})) // never expires
 	is.Equal(redistest.Sure(redis.Int(b.conn.Do("TTL", b.space.Worker("w"))))(t), -1)
 }
 
@@ -135,13 +133,13 @@ func TestProtocols(t *testing.T) {
 	}{
 		"first of all":                {"", nil, Protocol{1, 0}, "", "1:0"},
 		"beside unnumbered ones":      {"", []int{0, 0}, Protocol{1, 0}, "", "1:0"},
-		"not beside unnumbered ones":  {"", []int{1, 0}, Protocol{2, 1}, "speaks protocol 0, and this program works with 1 or later", ""},
+		"not beside unnumbered ones":  {"", []int{1, 0}, Protocol{2, 1}, "speak protocol 0, and this program works with 1 or later", ""},
 		"older beside newer":          {"2:0", []int{2}, Protocol{1, 0}, "", "2:0"},
 		"newer beside older":          {"1:0", []int{1}, Protocol{2, 0}, "", "2:0"},
 		"too old":                     {"3:2", nil, Protocol{1, 0}, "they speak protocol 3 and need every peer to speak 2 or later, but this program speaks 1; upgrade this program", "3:2"},
 		"too new":                     {"1:0", nil, Protocol{3, 2}, "they speak protocol 1, and this program works with 2 or later; see \"To upgrade\" in the changelog", "1:0"},
 		"all of them are upgraded":    {"3:1", []int{3, 2}, Protocol{3, 2}, "", "3:2"},
-		"one of them is not upgraded": {"3:1", []int{3, 1, 3}, Protocol{3, 2}, "speaks protocol 1, and this program works with 2", "3:1"},
+		"one of them is not upgraded": {"3:1", []int{3, 1, 3}, Protocol{3, 2}, "speak protocol 1, and this program works with 2", "3:1"},
 		"garbage":                     {"who knows", nil, Protocol{1, 0}, "", "1:0"},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -150,7 +148,7 @@ func TestProtocols(t *testing.T) {
 				redistest.Do(t, b.conn, "SET", b.space.Protocol(), c.there)
 			}
 			for i, spoken := range c.workers {
-				b.is.NoErr(Register(t.Context(), b.line, b.space, fmt.Sprint("w", i), time.Hour, Registration{Name: "n", Protocol: spoken}))
+				b.is.NoErr(Register(t.Context(), b.line, b.space, time.Hour, Worker{ID: fmt.Sprint("w", i), Name: "n", Protocol: spoken}))
 			}
 			for range 2 {
 				err := Agree(t.Context(), b.line, b.space, c.ours)
@@ -206,7 +204,7 @@ func TestPrune(t *testing.T) {
 			b := newBench(t)
 			s := in(b.space)
 			for _, id := range []string{"w1", "w2"} {
-				b.is.NoErr(Register(t.Context(), b.line, s, id, time.Hour, Registration{}))
+				b.is.NoErr(Register(t.Context(), b.line, s, time.Hour, Worker{ID: id}))
 			}
 			redistest.Do(t, b.conn, "DEL", s.Worker("w1"))
 			b.is.NoErr(PruneSome(t.Context(), b.line, s))

@@ -184,7 +184,6 @@ type Start struct {
 	MaxCrashes int  // a task that has crashed once less is risky; 0: never
 }
 
-// Call returns the call of a Start.
 func (r *Start) Call(s *Shared) redisconn.Call {
 	return start.call(s, r.Worker, r.Round, r.Stamp, r.Lease.Milliseconds(), r.Wanted, r.Ahead, flag(r.Idle), flag(r.Solo), r.MaxCrashes)
 }
@@ -251,7 +250,6 @@ func (r *Start) attempt(n int64, named bool) string {
 	return string(id)
 }
 
-// attempt decodes one started task.
 func (d *decoder) attempt(inFailed bool) Attempt {
 	switch what := d.next().(type) {
 	case nil:
@@ -296,7 +294,6 @@ type Round struct {
 	Start  *Start
 }
 
-// Calls returns the calls of a round.
 func (r *Round) Calls(s *Shared) (calls []redisconn.Call) {
 	if r.Finish != nil {
 		calls = append(calls, r.Finish.Call(s))

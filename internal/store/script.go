@@ -162,7 +162,6 @@ func apart(text string) string {
 	return source("lib_tell") + changed
 }
 
-// listed returns texts as arguments of a call.
 func listed(texts []string) []any {
 	all := make([]any, len(texts))
 	for i, t := range texts {

@@ -104,7 +104,6 @@ func (l *Lane) sendLocked(b *round) {
 	l.line.Send(b.calls, stale, func(replies []redisconn.Reply) { l.ended(b, replies) })
 }
 
-// ended handles the end of a round.
 func (l *Lane) ended(b *round, replies []redisconn.Reply) {
 	failed := false
 	for i, r := range replies {

@@ -266,7 +266,6 @@ func (r *Router) to(at string) *node {
 	return n
 }
 
-// sweepLater schedules a sweep.
 func (r *Router) sweepLater() {
 	r.mu.Lock()
 	defer r.mu.Unlock()

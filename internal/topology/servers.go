@@ -15,9 +15,10 @@ import (
 
 // Servers are the servers that have the tasks.
 type Servers struct {
+	Address string        // in human-readable form, without user and password; "" if it isn't known
+	Renew   time.Duration // the age at which a connection is replaced, because its login may expire; 0 is never
+
 	dial    redisconn.Dial // connects to the single server
-	address string
-	renew   time.Duration
 	changed atomic.Pointer[func()]
 	cluster *Cluster // instead of dial; nil for a single server
 	watched bool     // sentinels name the server
@@ -53,9 +54,9 @@ func Open(url string, o Options) (*Servers, error) {
 	case o.SentinelCredentials != nil && u.Sentinel.Given():
 		return nil, errBothWatches
 	}
-	s := &Servers{address: u.Address()}
+	s := &Servers{Address: u.Address()}
 	if o.Credentials != nil {
-		s.renew = cmp.Or(o.Renew, renewAfter)
+		s.Renew = cmp.Or(o.Renew, renewAfter)
 	}
 	server := redisconn.Server{
 		Network: u.Network, Address: u.Addresses[0], DB: u.DB, Login: u.Login, Credentials: o.Credentials,
@@ -94,11 +95,3 @@ func (s *Servers) OnChange(tell func()) {
 	}
 	s.changed.Store(&tell)
 }
-
-// Renew returns the age at which a connection is replaced, because its login may expire; 0 is
-// never.
-func (s *Servers) Renew() time.Duration { return s.renew }
-
-// Address returns the address in human-readable form, without user and password; "" if it isn't
-// known.
-func (s *Servers) Address() string { return s.address }

@@ -79,7 +79,6 @@ func (c *Cluster) members() (owners, replicas []string) {
 	return owners, replicas
 }
 
-// moved records the owner of a slot.
 func (c *Cluster) moved(slot int, address string) {
 	c.mu.Lock()
 	changed := c.owners[slot] != address
@@ -147,7 +146,6 @@ func (c *Cluster) isRefused() bool {
 	return c.pace.refused
 }
 
-// asked records the result of a request.
 func (c *Cluster) asked(now time.Time, refused bool) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

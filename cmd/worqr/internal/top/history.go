@@ -20,7 +20,6 @@ type history struct {
 	arrived float64
 }
 
-// add adds the queue's current counts.
 func (h *history) add(at time.Time, q inspect.QueueStats) {
 	if s := at.Sub(h.at).Seconds(); h.last != nil && s > 0 {
 		starts := float64(max(0, q.Tokens-h.last.Tokens))
@@ -112,7 +111,6 @@ func (m *model) chosenAt() int {
 	return slices.IndexFunc(m.now.Queues, func(q Queue) bool { return q.Name == m.chosen })
 }
 
-// choice returns the selected queue.
 func (m *model) choice() *Queue {
 	i := m.chosenAt()
 	if i < 0 {

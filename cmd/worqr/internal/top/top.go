@@ -154,7 +154,6 @@ func (m *model) take(s *Snapshot) {
 	m.sort()
 }
 
-// key handles a key.
 func (m *model) key(key string) tea.Cmd {
 	if m.ask != "" {
 		queue := m.ask
