@@ -183,7 +183,8 @@ func (s *Session) failedLocked(now time.Time, r *round, o outcome) {
 		}
 	}
 	if s.closing && (!isLost && !o.brief || r.failures > 1) || o.closed {
-		s.abandonLocked()
+		s.loseFlightLocked(ErrNotWorking) // the worker is about to leave, or the connections are closed
+		s.silenceLocked()
 		return
 	}
 	if isLost && r.failures == 1 {
@@ -205,12 +206,6 @@ func (s *Session) restLocked() {
 		s.resting = false
 		s.nudge()
 	})
-}
-
-// abandonLocked gives up what is in flight: the worker is about to leave, or the connections are closed.
-func (s *Session) abandonLocked() {
-	s.loseFlightLocked(ErrNotWorking)
-	s.silenceLocked()
 }
 
 // tellFailedLocked returns the error of a round that will be repeated to those who wait for it.
@@ -370,16 +365,12 @@ func (s *Session) failedUnbegunLocked(failed map[store.Kind]int) {
 			At: time.Now(), Queue: q.name, WorkerID: s.member.Worker, OnFailed: q.isFailed(), Kind: kind, Tasks: tasks,
 		})
 		attrs := []any{"queue", q.id, "tasks", tasks, "kind", string(kind)}
-		say := func() {
-			f.Error("worqr: tasks failed for good without running; list them with Failed", q.id, tasks, attrs...)
-		}
+		say, what := f.Error, "worqr: tasks failed for good without running; list them with Failed"
 		if kind == store.Expired {
 			q.counts.Expired.Add(int64(tasks))
-			say = func() {
-				f.Warn("worqr: tasks expired before they started; list them with Failed", q.id, tasks, attrs...)
-			}
+			say, what = f.Warn, "worqr: tasks expired before they started; list them with Failed"
 		}
-		s.mu.laterLocked(say)
+		s.mu.laterLocked(func() { say(what, q.id, tasks, attrs...) })
 	}
 }
 
@@ -448,8 +439,14 @@ func (s *state) learn(r *round, a *store.Answer, brought int, repeated bool) {
 	s.plenty = s.more && n >= r.Start.Wanted
 	s.idle = r.Start.Idle && n < r.Start.Wanted-r.Start.Ahead && (!s.more || n == 0)
 	if s.serves && r.Start.Wanted > 0 {
-		full := n == r.Start.Wanted || n > 0 && s.more
-		s.ask = nextAsk(s.ask, brought, full, full && n < r.Start.Wanted)
+		switch {
+		case n == r.Start.Wanted:
+			s.ask = min(2*s.ask, store.RoundWeight)
+		case n > 0 && s.more:
+			s.ask = max(firstAsk, brought+brought/4) // not many more fit into a round
+		default:
+			s.ask = max(firstAsk, brought)
+		}
 	}
 }
 

@@ -41,7 +41,7 @@ func (s *Session) Start(ctx context.Context, n int) (all []*Attempt, err error) 
 	s.mu.Lock()
 	if s.ended != nil || s.closing {
 		defer s.mu.Unlock()
-		return nil, s.refuseLocked()
+		return nil, cmp.Or(s.ended, ErrNotWorking)
 	}
 	s.wants = append(s.wants, w)
 	s.mu.Unlock()
@@ -117,11 +117,6 @@ func (t *Attempt) End(ctx context.Context, e store.End) error {
 	t.story.Left(len(end.Result), "")
 	s.sayLocked(end)
 	s.mu.Unlock()
-	return s.settle(ctx, end)
-}
-
-// settle waits until Redis has answered an ending.
-func (s *Session) settle(ctx context.Context, end *ending) error {
 	err, cause := await(ctx, s, end.done)
 	if cause == nil {
 		return err

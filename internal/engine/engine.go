@@ -16,29 +16,6 @@
 //   - An Attempt is one run of a task (attempt.go), and a run is the call of a handler for it (run.go).
 //   - A slot is room for a handler. A task is prefetched, or ready, when it's held and no handler has begun it.
 //
-// # The interface of a session
-//
-// The code that sends heartbeats and joins queues needs only these:
-//
-//	q.Join(view, Membership)      the worker has become a member; begins and returns a Session
-//	s.Pulse(pulse, sent)          a heartbeat sent at that time was answered
-//	s.Unheard()                   a heartbeat wasn't answered
-//	s.Refused()                   a heartbeat's answer was that the worker isn't a member
-//	s.Wake() bool                 ask for tasks; false if the session has ended
-//	s.Start(ctx, n)               up to n tasks for a caller that serves the queue by hand
-//	s.Drain()                     closes Attempt.Draining
-//	s.Interrupt()                 ends all contexts with ErrShutdown
-//	s.Abandon()                   disowns handlers that still run
-//	s.Leave(ctx) error            sends what is unsent, returns all tasks, leaves
-//	s.End(why)                    ends it without Redis, as after an eviction
-//	s.Unlisten()                  no more messages; call it after Leave or End
-//	s.Last() round                for the leave or the next join
-//	s.Mark() token                call it before you read the last token of the queue
-//	s.Compare(last, mark)         it was read; reports lost writes
-//
-// The engine calls back Membership.Evicted and Beat, Config.StuckChanged and LostWrites, all without a
-// lock. A Trace is called under the lock, and only queues the event.
-//
 // # Locks
 //
 // A queue and its sessions share one lock, Queue.mu, which Session.mu points to. While it's held, nothing
@@ -47,6 +24,8 @@
 // reads replies ever calls a logger. Two locks are taken under it, one at a time: the one of
 // internal/capacity, and that of a Trace's events. internal/invoke has one for each call of a handler, which
 // may return just as Grace ends. No lock is taken under these. Methods that end in Locked expect the lock.
+// The engine calls back Membership.Evicted and Beat, Config.StuckChanged and LostWrites, all without a
+// lock. A Trace is called under the lock, and only queues the event.
 //
 // What a round contains (round.go), what an answer means (answer.go), and which slots and tasks are taken
 // (slots.go) depend only on the state and the time. Their tests need no Redis and no clock. What a handler's

@@ -230,8 +230,8 @@ func TestSessionEnds(t *testing.T) {
 			if got := <-asked.got; !errors.Is(got.err, c.why) || !errors.Is(got.err, store.ErrUnknown) {
 				t.Error("a caller whose task may have begun gets", got.err)
 			}
-			if s.lookLocked() || s.refuseLocked() != c.why {
-				t.Error("later callers get", s.refuseLocked())
+			if s.lookLocked() || s.ended != c.why {
+				t.Error("later callers get", s.ended)
 			}
 			other := &ending{End: task.endOf(store.End{Verb: store.Stop}), task: task, done: make(chan error, 1)}
 			if s.sayLocked(other); len(s.say) > 0 || <-other.done == nil {

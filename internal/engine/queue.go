@@ -132,7 +132,7 @@ func (q *Queue) Join(v *store.View, m Membership) *Session {
 	}
 	q.mu.Unlock()
 	q.engine.background.Go(s.run)
-	s.listen()
+	s.deaf = v.Listen(m.Worker, s.notify, func() { s.Wake() }) // earlier messages may have been missed
 	return s
 }
 
@@ -210,14 +210,7 @@ func (q *Queue) Recall() {
 
 // SetOptions replaces the options, for tasks that begin later.
 func (q *Queue) SetOptions(o Options) {
-	q.setOptions(o)
-	q.takeTurn()
-	q.engine.Capacity.Pass()
-}
-
-func (q *Queue) setOptions(o Options) {
 	q.mu.Lock()
-	defer q.mu.Unlock()
 	if q.handling > 0 {
 		q.grace = max(q.grace, q.opts.Grace)
 	}
@@ -230,4 +223,7 @@ func (q *Queue) setOptions(o Options) {
 	if s := q.session; s != nil && o.Prefetch != 0 && len(q.ready) > max(o.Prefetch, 0) {
 		s.recallLocked()
 	}
+	q.mu.Unlock()
+	q.takeTurn()
+	q.engine.Capacity.Pass()
 }

@@ -281,15 +281,3 @@ func newestFirst(ends []*ending) {
 		}
 	}
 }
-
-// nextAsk returns how many tasks the next round asks for, after a round that asked for ask tasks
-// and received brought. limited reports that more could start, but didn't.
-func nextAsk(ask, brought int, full, limited bool) int {
-	switch {
-	case limited:
-		return max(firstAsk, brought+brought/4) // not many more fit into a round
-	case full:
-		return min(2*ask, store.RoundWeight)
-	}
-	return max(firstAsk, brought)
-}

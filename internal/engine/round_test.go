@@ -735,7 +735,7 @@ func TestSlotsBalance(t *testing.T) {
 					i := random.IntN(len(running))
 					x := running[i]
 					running = slices.Delete(running, i, i+1)
-					x.next = q.freedLocked(x)
+					x.next = q.vacantLocked(time.Now(), x)
 					q.storedLocked()
 					s.say = append(s.say, x.task.unbegun(store.End{Verb: store.Done}))
 				}

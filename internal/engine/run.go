@@ -116,7 +116,8 @@ func (r *run) end(err error, j judgement, frees bool) {
 	defer q.mu.Unlock()
 	t.story.Left(len(r.ending.Result), j.text)
 	if frees {
-		r.next = q.freedLocked(r)
+		q.pace.Returned(r.ended, r.ended.Sub(r.began), q.opts.Concurrency)
+		r.next, r.then = q.vacantLocked(r.ended, r), q.opts
 	}
 	if stays && q.draining {
 		q.storedLocked()

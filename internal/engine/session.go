@@ -108,14 +108,6 @@ func (s *Session) transmit() {
 	}
 }
 
-// refuseLocked returns why the session accepts no more requests.
-func (s *Session) refuseLocked() error {
-	if s.ended != nil {
-		return s.ended
-	}
-	return ErrNotWorking
-}
-
 // sayLocked adds an ending to the next round.
 func (s *Session) sayLocked(end *ending) {
 	if s.ended != nil {
@@ -152,12 +144,7 @@ func (s *Session) lookLocked() bool {
 	return s.ended == nil && !s.silent
 }
 
-// listen makes the session receive messages about work and cancels.
-func (s *Session) listen() {
-	s.deaf = s.view.Listen(s.member.Worker, s.notify, func() { s.Wake() }) // earlier messages may have been missed
-}
-
-// Unlisten ends the subscription made by listen.
+// Unlisten ends the subscription to messages about work and cancels. Call it after Leave or End.
 func (s *Session) Unlisten() { s.deaf() }
 
 // notify handles a message from a channel of the queue.

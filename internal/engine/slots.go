@@ -176,14 +176,6 @@ func (q *Queue) work(t *Attempt, of slot) {
 	}
 }
 
-// freedLocked records that a handler has returned: its slot goes to the task that it returns, or is
-// given back if there is none.
-func (q *Queue) freedLocked(r *run) *Attempt {
-	q.pace.Returned(r.ended, r.ended.Sub(r.began), q.opts.Concurrency)
-	r.then = q.opts
-	return q.vacantLocked(r.ended, r)
-}
-
 // isStuckLocked reports whether handlers keep prefetched tasks waiting: none has returned for a while. A positive
 // Prefetch says that they may wait.
 func (q *Queue) isStuckLocked(now time.Time, while time.Duration) bool {
