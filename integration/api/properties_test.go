@@ -216,7 +216,7 @@ func TestOnce(t *testing.T) {
 	})
 }
 
-// A unique task can have a time, Once and properties, and keeps them until it's gone.
+// A unique task can have a time, Once and properties. TestRandom covers how long it's there.
 func TestUniqueProperties(t *testing.T) {
 	is := parallel(t)
 	ctx := t.Context()
@@ -238,25 +238,6 @@ func TestUniqueProperties(t *testing.T) {
 	later.Once = "of k"
 	is.Equal(add(t, q, later), "k")
 	is.Equal(cancel(t, q, "u").Removed, 1)
-
-	add(t, q, now)
-	for _, end := range []func(*worqr.Task) error{
-		func(task *worqr.Task) error { return task.Retry(ctx, 0) },
-		func(task *worqr.Task) error { return task.Stop(ctx) },
-		func(task *worqr.Task) error {
-			is.True(is_(failure(q.Add(ctx, now)), worqr.ErrDuplicate))
-			return task.Fail(ctx, errors.New("no"))
-		},
-		func(task *worqr.Task) error { return task.Finish(ctx) },
-	} {
-		task := take(t, q)
-		is.Equal(task.Key, "")
-		is.Equal(task.Headers, now.Headers)
-		is.NoErr(end(task))
-		sure(q.RequeueAllFailed(ctx))(t)
-	}
-	noTask(t, q)
-	add(t, q, now)
 }
 
 // Neither headers nor keys are printed or logged.

@@ -165,7 +165,7 @@ func (d *drawing) start() drawn {
 }
 
 func (d *drawing) finish() drawn {
-	worker, most := d.member(), one(d, 0, 2, 1000)
+	worker := d.member()
 	held, _ := d.of().Working.Get(worker)
 	var plain, others []spec.End
 	for _, m := range held {
@@ -187,7 +187,7 @@ func (d *drawing) finish() drawn {
 	}
 	ends := append(plain, others...)
 	return d.call(func(q *spec.Queue) (any, error) {
-		became, dropped, err := q.Finish(worker, most, ends)
+		became, err := q.Finish(worker, ends)
 		odd := []any{}
 		for i, word := range became { // those that are plain first, then from the last to the first
 			if i < len(plain) && word != spec.OK {
@@ -199,8 +199,8 @@ func (d *drawing) finish() drawn {
 				odd = append(odd, i+1, became[i])
 			}
 		}
-		return []any{odd, dropped}, err
-	}, "%s", spec.Words(worker, most, ends))
+		return []any{odd, 0}, err
+	}, "%s", spec.Words(worker, ends))
 }
 
 func (d *drawing) cancel() drawn {

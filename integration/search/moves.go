@@ -435,7 +435,7 @@ func (sc *scope) sendLate(s *state, w int, flight []round) {
 func (sc *scope) carryOut(s *state, w int, r *round) {
 	var err error
 	if r.done == 0 {
-		s.do("finish", endable(&s.q, ids[w], r.ends), func() { _, _, err = s.q.Finish(ids[w], 0, r.ends) })
+		s.do("finish", endable(&s.q, ids[w], r.ends), func() { _, err = s.q.Finish(ids[w], r.ends) })
 	} else {
 		var a spec.Started
 		a, err = s.starts(spec.Start{Worker: ids[w], Round: r.number, Stamp: 9, Lease: lease, Wanted: r.wanted, Idle: r.wanted > 0,

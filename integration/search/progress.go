@@ -185,7 +185,7 @@ func (s *state) drain() string {
 			for _, t := range a.Tasks {
 				ends = append(ends, end(holds{id: t.ID, name: t.Name, payload: t.Record, token: t.Token}, "done"))
 			}
-			s.do("finish", endable(q, z, ends), func() { q.Finish(z, 0, ends) })
+			s.do("finish", endable(q, z, ends), func() { _, _ = q.Finish(z, ends) })
 		}
 		if s.wrong != "" {
 			return s.wrong + ", after all have fallen silent"

@@ -70,13 +70,6 @@ func (m *memory) Get(key string) any {
 			all[name] = true
 		}
 		return all
-	case "stream":
-		items, _ := m.Stream(key)
-		all := make([][]string, len(items))
-		for i, it := range items {
-			all[i] = append([]string{it.ID}, it.Values...)
-		}
-		return all
 	}
 	return nil
 }
@@ -98,10 +91,6 @@ func (m *memory) Set(key string, v any, ttl time.Duration) {
 		}
 	case map[string]bool:
 		_, _ = m.SAdd(key, slices.Collect(maps.Keys(v))...)
-	case [][]string:
-		for _, it := range v {
-			_, _ = m.XAdd(key, it[0], it[1:])
-		}
 	}
 	if ttl > 0 {
 		m.SetTTL(key, ttl)

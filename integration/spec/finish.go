@@ -16,7 +16,7 @@ type End struct {
 }
 
 // Words returns a finish in the words of a scenario.
-func Words(worker string, mostFailed int, ends []End) string {
+func Words(worker string, ends []End) string {
 	count, plain, others := 0, "", ""
 	for _, e := range ends {
 		if e.Verb == "" {
@@ -26,7 +26,7 @@ func Words(worker string, mostFailed int, ends []End) string {
 			others += fmt.Sprintf(" %s %d %s %s %d %s", e.Attempt, e.Token, e.Identity, e.Verb, e.Delay, cmp.Or(e.Text, "''"))
 		}
 	}
-	return fmt.Sprintf("finish worker=%s max-failed=%d plain=%d%s%s", worker, mostFailed, count, plain, others)
+	return fmt.Sprintf("finish worker=%s plain=%d%s%s", worker, count, plain, others)
 }
 
 // What became of an end.
@@ -36,10 +36,10 @@ const (
 	Canceled = "canceled" // it didn't come back
 )
 
-// Finish ends attempts. It returns what became of each, and how many failed tasks were dropped to keep only the most.
-func (q *Queue) Finish(worker string, mostFailed int, ends []End) (became []string, dropped int, err error) {
+// Finish ends attempts, and returns what became of each.
+func (q *Queue) Finish(worker string, ends []End) (became []string, err error) {
 	if !q.Workers.Has(worker) {
-		return nil, 0, ErrEvicted
+		return nil, ErrEvicted
 	}
 	n, failing := newNotice(), false
 	became = make([]string, len(ends))
@@ -54,14 +54,11 @@ func (q *Queue) Finish(worker string, mostFailed int, ends []End) (became []stri
 			failing = failing || became[i] == OK && ends[i].Verb == "fail"
 		}
 	}
-	if failing && mostFailed > 0 {
-		dropped = q.trim(mostFailed)
-	}
 	q.tell(n)
 	if failing && q.Failed != nil {
 		q.Failed.Wake(1)
 	}
-	return became, dropped, nil
+	return became, nil
 }
 
 // end ends one attempt.
@@ -152,25 +149,4 @@ func (q *Queue) fail(n *notice, worker string, e *End, name string, r Run, why s
 		f.Copies.Put(failed, 0)
 	}
 	q.gone(n, name)
-}
-
-// trim drops the oldest of ready in the failed queue above the most, unless somebody serves it; in a failed queue, those
-// of aside.
-func (q *Queue) trim(mostFailed int) (dropped int) {
-	f, set := q, &q.Aside
-	if q.Failed != nil {
-		if f, set = q.Failed, &q.Failed.Ready; len(f.Workers) > len(f.Workers.UpTo(q.Now-1)) {
-			return 0
-		}
-	}
-	for len(*set) > mostFailed {
-		name := (*set)[0].Name
-		set.Remove(name)
-		f.Tasks.Delete(name)
-		f.Runs.Delete(name)
-		f.Crashes.Delete(digestIn(name))
-		f.Copies.Remove(name)
-		dropped++
-	}
-	return dropped
 }

@@ -2,8 +2,8 @@
 // docs/protocol.md: join, start, finish, heartbeat, leave, evict, cancel, mark and remove. It works on a model of
 // a queue's keys. A test compares it with the scripts, and integration/search runs it in every order of events.
 //
-// It leaves out what loses no task: events, results, ages, keys of the wrong type, the limits of bytes, recurrence,
-// and what is published.
+// It leaves out what loses no task: events, results, ages, keys of the wrong type, the limits of bytes, how many
+// failed tasks are kept, recurrence, and what is published.
 package spec
 
 import (

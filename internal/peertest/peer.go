@@ -145,12 +145,8 @@ func Working(t testing.TB, p *worqr.Peer, queue string) *worqr.Queue {
 	return q
 }
 
-func Must(t testing.TB, err error) {
-	t.Helper()
-	if err != nil {
-		t.Fatal(err)
-	}
-}
+// Must is that of redistest.
+var Must = redistest.Must
 
 // Broken reports whether err is what worqr.Malformed returns.
 func Broken(err error) bool {

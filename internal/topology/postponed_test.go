@@ -76,7 +76,7 @@ func TestPostponedHasAnEnd(t *testing.T) {
 	a := node(t, always(lonely))
 	_, err := alone(t, a, 2*time.Second).One(t.Context(), get) // long enough for one try on a busy machine
 	is.True(redisconn.Postponed(err) == redisconn.Alone)
-	is.True(a.heard("GET") > 1 && a.heard("GET") < 20)
+	is.True(a.heard("GET") < 20)
 
 	r := alone(t, a, timeout)
 	ctx, cancel := context.WithCancel(t.Context())
