@@ -317,7 +317,7 @@ func (t *trip) judgeOne(p *parcel) verdict {
 func (t *trip) redirect(p *parcel, to redisconn.Redirection, err error) verdict {
 	from, at := p.at, whole(to.Address, p.at)
 	if at == "" { // this node may know it soon, or other nodes may know it
-		p.blame(t.unknown(to.Slot, from))
+		p.blame(fmt.Errorf("%s doesn't know where the owner of slot %d is", from, to.Slot))
 		p.at = t.home(anySlot, from)
 		return later
 	}
@@ -343,12 +343,4 @@ func (p *parcel) blame(err error) {
 	if _, redirection := redisconn.Redirected(p.why); p.why == nil || redirection {
 		p.why = err
 	}
-}
-
-// unknown returns the error for a redirection to an owner whose address the node doesn't know.
-func (r *Router) unknown(slot int, from string) error {
-	if last := r.cluster.owner(slot); last != "" && last != from {
-		return fmt.Errorf("%s had slot %d, and %s doesn't know where its owner is now", last, slot, from)
-	}
-	return fmt.Errorf("%s doesn't know where the owner of slot %d is", from, slot)
 }
