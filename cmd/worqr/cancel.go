@@ -66,24 +66,27 @@ func (c *cancelCommand) Run(ctx context.Context, con *console, q *worqr.Queue) (
 	return toldIf(late && c.Wait > 0, nil)
 }
 
-type removeCommand struct {
+// A keysCommand changes the waiting tasks of keys.
+type keysCommand struct {
 	onQueue
-	Keys []string `arg:"" name:"key" help:"Keys whose waiting tasks to remove."`
+	Keys []string `arg:"" name:"key" help:"Keys of the waiting tasks."`
+
+	done   string // what it counts, such as "removed"
+	change func(q *worqr.Queue, ctx context.Context, key string) (changed bool, err error)
 }
 
-func (c *removeCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
-	removed := 0
+func (c *keysCommand) Run(ctx context.Context, con *console, q *worqr.Queue) error {
+	n := 0
 	for _, key := range c.Keys {
-		was, err := q.RemoveKey(ctx, key)
+		changed, err := c.change(q, ctx, key)
 		if err != nil {
-			return c.cutOff(con.out, err, removed, words.Counted(removed, "task")+" removed", map[string]any{"removed": removed})
+			return c.cutOff(con.out, err, n, words.Counted(n, "task")+" "+c.done, map[string]any{c.done: n})
 		}
-		if was {
-			removed++
+		if changed {
+			n++
 		}
 	}
-	err := c.tell(con.out, map[string]int{"removed": removed}, "%s removed", words.Counted(removed, "task"))
-	return toldIf(removed < len(c.Keys), err)
+	return toldIf(n < len(c.Keys), c.tell(con.out, map[string]int{c.done: n}, "%s %s", words.Counted(n, "task"), c.done))
 }
 
 type drainCommand struct {

@@ -59,7 +59,7 @@ func commands() []entry {
 			"The task runs now, with its payload and headers, in addition to its schedule. If it's running, it runs again once that has ended; if it's waiting for a retry, it starts now, and keeps its counts. The exit status is 1 if no recurring task has the key."},
 		{"act", "cancel", &cancelCommand{}, "Cancel a task wherever it is, and wait until it has stopped.",
 			"Waiting copies are removed; running ones are stopped, in any process, and never run again. Tasks with keys, such as those of \"worqr enqueue --header\", are found only by --key. The exit status is 0 if none is left, even if there was none, and 1 if one is still running."},
-		{"act", "remove", &removeCommand{}, "Remove waiting tasks by key.",
+		{"act", "remove", &keysCommand{done: "removed", change: (*worqr.Queue).RemoveKey}, "Remove waiting tasks by key.",
 			"Only the waiting task of a key is removed, not a running one; \"worqr cancel --key\" stops that, too. The exit status is 1 if no task waited under one of the keys."},
 		{"act", "requeue", &requeueCommand{}, "Put failed tasks back into their queue.",
 			"Puts failed tasks back into the queue, with no retries counted. One whose key has a task that waits or runs stays, and so does one that OnFailed is handling. For many, use: worqr failed --requeue. The exit status is 1 if one stayed or isn't there."},

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"reflect"
 	"slices"
 	"strings"
 	"testing"
@@ -120,9 +121,24 @@ func TestCancelAndRemove(t *testing.T) {
 	s.input("b", exitWell, "cancel", "q")
 	s.run(exitWell, "enqueue", "q", "c", "--key", "k", "--in", "1h")
 	s.is.Equal(s.rows(exitWell, "cancel", "q", "--key", "k")[0]["removed"], 1.)
-	s.run(exitWell, "enqueue", "q", "c", "--key", "k", "--in", "1h")
-	s.is.Equal(s.run(exitUnwell, "remove", "q", "k", "l"), "1 task removed\n")
 	s.run(exitFailed, "cancel", "q", "a", "--key", "k")
+}
+
+// Each command that changes the waiting tasks of keys counts them, and fails if one of the keys has none.
+func TestKeysCommands(t *testing.T) {
+	s := newShell(t)
+	for _, c := range commands() {
+		of, ok := c.run.(*keysCommand)
+		if !ok {
+			continue
+		}
+		s.run(exitWell, "enqueue", "q", "c", "--key", "k", "--in", "1h")
+		before := s.rows(exitWell, "tasks", "q")
+		s.is.Equal(s.run(exitUnwell, c.name, "q", "l", "k"), "1 task "+of.done+"\n")
+		s.is.True(!reflect.DeepEqual(s.rows(exitWell, "tasks", "q"), before))
+		s.run(exitWell, "enqueue", "q", "c", "--key", "k", "--in", "1h")
+		s.is.Equal(s.rows(exitWell, c.name, "q", "k"), []map[string]any{{of.done: 1.}})
+	}
 }
 
 // cancel stops a running task, and reports one that doesn't stop.

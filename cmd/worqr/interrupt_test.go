@@ -159,15 +159,23 @@ func TestInterruptCancel(t *testing.T) {
 	row, said = s.both("unheard", 1, "cancel", "q", "unheard")
 	s.is.Equal(said, "worqr: interrupted: nothing is known to be canceled"+unknownOutcome)
 	s.is.Equal(row["uncertain"], true)
+}
 
-	ctx := s.Context()
-	for _, key := range []string{"k1", "k2"} {
-		redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: key, Payload: []byte("x")}))(s.T)
+func TestInterruptKeys(t *testing.T) {
+	s := newCutShell(t)
+	for _, c := range commands() {
+		of, ok := c.run.(*keysCommand)
+		if !ok {
+			continue
+		}
+		for _, key := range []string{"k1", "k2"} {
+			redistest.Sure(s.peer.Queue("q").Add(s.Context(), worqr.TaskSpec{Key: key, Payload: []byte("x")}))(s.T)
+		}
+		_, said := s.interrupted(s.link.DeafenAt("k2", 1), c.name, "q", "k1", "k2", "k3")
+		s.is.Equal(said, "worqr: interrupted: 1 task "+of.done+unknownOutcome)
+		row, _ := s.interrupted(s.link.DeafenAt("k3", 1), c.name, "q", "k4", "k3", "--json")
+		s.is.Equal(row, map[string]any{of.done: 0., "error": "interrupted", "uncertain": true})
 	}
-	_, said = s.interrupted(s.link.DeafenAt("k2", 1), "remove", "q", "k1", "k2", "k3")
-	s.is.Equal(said, "worqr: interrupted: 1 task removed"+unknownOutcome)
-	row, _ = s.interrupted(s.link.DeafenAt("k3", 1), "remove", "q", "k1", "k3", "--json")
-	s.is.Equal(row, map[string]any{"removed": 0., "error": "interrupted", "uncertain": true})
 }
 
 func TestInterruptRunNow(t *testing.T) {
