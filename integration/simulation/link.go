@@ -63,13 +63,13 @@ func (l *link) send(on *way, arrives func()) {
 	})
 }
 
-// release delivers what was held up.
+// release delivers what was held up, before anything that is on its way.
 func (l *link) release(on *way) {
 	on.held = false
 	stuck := on.stuck
 	on.stuck = nil
 	for _, arrives := range stuck {
-		l.send(on, arrives)
+		arrives()
 	}
 }
 
