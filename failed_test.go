@@ -62,21 +62,6 @@ func TestResultOfUnknown(t *testing.T) {
 	is.True(is_(failure(bad.Result(ctx, "x")), worqr.ErrBadName))
 }
 
-// A task without KeepResult has no result, and neither call blocks.
-func TestResultNotKept(t *testing.T) {
-	is := parallel(t)
-	ctx := t.Context()
-	q := working(t, open(t, worqr.Options{}), "q")
-	add(t, q, worqr.TaskSpec{Key: "x", Payload: []byte("payload")})
-	is.True(is_(failure(q.Result(ctx, "x")), worqr.ErrNotEnded))
-	is.True(is_(failure(q.Wait(ctx, "x")), worqr.ErrNoResult))
-	task, err := q.StartTask(ctx)
-	is.NoErr(err)
-	is.True(is_(failure(q.Wait(ctx, "x")), worqr.ErrNoResult))
-	is.NoErr(task.Finish(ctx))
-	is.True(is_(failure(q.Result(ctx, "x")), worqr.ErrNoResult))
-}
-
 // Printing a result shows neither its value nor its error.
 func TestResultIsSecret(t *testing.T) {
 	is := parallel(t)

@@ -29,6 +29,17 @@ func shaOf(verb string) string {
 	return ""
 }
 
+// linked returns a world whose workers are behind a link.
+func linked(t *testing.T) (*world, *redistest.Link) {
+	t.Helper()
+	redistest.OneServer(t, redistest.OwnServer)
+	server := redistest.Start(t)
+	link := redistest.NewLink(t, server.Addr())
+	w := newWorld(t, link.URL())
+	w.conn = redistest.Dial(t, server.URL())
+	return w, link
+}
+
 // However often the replies to rounds are lost, no task is lost, and each is handled once.
 func TestLostReplies(t *testing.T) {
 	t.Parallel()
@@ -41,12 +52,9 @@ func TestLostReplies(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			server := redistest.Start(t)
-			link := redistest.NewLink(t, server.Addr())
+			w, link := linked(t)
 			var mu sync.Mutex
 			ran := map[string]int{}
-			w := newWorld(t, link.URL())
-			w.conn = redistest.Dial(t, server.URL())
 			o := plain
 			w.Serve(func(_ context.Context, a *Attempt) ([]byte, error) {
 				mu.Lock()
@@ -85,11 +93,7 @@ func TestLostReplies(t *testing.T) {
 // A worker that is evicted while a reply is lost doesn't go on under its id: what it held may run elsewhere.
 func TestEvictedMeanwhile(t *testing.T) {
 	t.Parallel()
-	redistest.OneServer(t, redistest.OwnServer)
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server.Addr())
-	w := newWorld(t, link.URL())
-	w.conn = redistest.Dial(t, server.URL())
+	w, link := linked(t)
 	cause := make(chan error, 1)
 	began := make(chan struct{})
 	w.Serve(func(ctx context.Context, a *Attempt) ([]byte, error) {
@@ -234,11 +238,7 @@ func TestCallerLeaves(t *testing.T) {
 // If the reply is lost by which the worker would learn that it has claimed a time, the task still starts at that time.
 func TestLostClaim(t *testing.T) {
 	t.Parallel()
-	redistest.OneServer(t, redistest.OwnServer)
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server.Addr())
-	w := newWorld(t, link.URL())
-	w.conn = redistest.Dial(t, server.URL())
+	w, link := linked(t)
 	w.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, plain)
 	s := w.join("w")
 	w.eventually("it's idle", func() bool { return w.number("ZCARD", w.keys.Idle()) == 1 })
@@ -252,11 +252,7 @@ func TestLostClaim(t *testing.T) {
 func TestUnreadUntilTheEnd(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	redistest.OneServer(t, redistest.OwnServer)
-	server := redistest.Start(t)
-	link := redistest.NewLink(t, server.Addr())
-	w := newWorld(t, link.URL())
-	w.conn = redistest.Dial(t, server.URL())
+	w, link := linked(t)
 	s := w.join("w")
 	w.enqueue("a", string(make([]byte, 2<<20)))
 	small, err := s.Start(t.Context(), 1)

@@ -137,20 +137,6 @@ func TestCutOffWhileDialling(t *testing.T) {
 	is.Equal(redistest.Sure(redis.Int(l.One(t.Context(), redisconn.Command("EXISTS", "n"))))(t), 0)
 }
 
-// Each call has the full timeout, however old the connection is.
-func TestPatience(t *testing.T) {
-	is := redistest.Parallel(t)
-	l := lineOf(t, redistest.Start(t).URL(), 800*time.Millisecond)
-	id := clientID(t, l)
-	ctx, _ := cancellable(t)
-	for range 2 {
-		for _, ctx := range []context.Context{ctx, context.Background()} {
-			redistest.Sure(l.One(ctx, redisconn.Command("BLPOP", "nothing", "0.5")))(t)
-		}
-	}
-	is.Equal(clientID(t, l), id)
-}
-
 // A connection stays open if its reply arrives after its caller has left.
 func TestLateReply(t *testing.T) {
 	is := redistest.Parallel(t)
