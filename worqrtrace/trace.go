@@ -33,9 +33,8 @@ type Trace struct {
 	// Ended follows each Started once: the end is stored, the task was returned because the worker
 	// left, or this worker has lost it (Lost). While Redis can't store the end, Ended waits.
 	Ended func(Task)
-	// Changed follows each call of RemoveKey, RunNow, Delete, Pause, Resume, RequeueFailed,
-	// DeleteFailed and their variants that was sent to Redis. Method is its name; Tasks is how many
-	// tasks it changed, or 0 if it doesn't count them.
+	// Changed follows each other call that was sent to Redis to change a queue, such as RemoveKey or Pause. Method is
+	// its name; Tasks is how many tasks it changed, or 0 if it doesn't count them.
 	Changed func(Queue)
 	// Failed: this peer moved tasks to the failed queue without working on them. Kind says why:
 	// inspect.FailureExpired or inspect.FailureCrashed. Ended reports tasks that fail in any other
@@ -146,7 +145,7 @@ type Queue struct {
 	Queue    string
 	OnFailed bool                // for Joined, Left, Failed and TasksReturned: it's about the failed queue
 	WorkerID string              // "" for Enqueued, Canceled and Changed
-	Key      string              // for a single task of Add, and for CancelKey and RemoveKey
+	Key      string              // for Enqueued, Canceled and Changed, if the call is about one key
 	Tasks    int                 // that were enqueued, removed, changed, returned, failed or dropped
 	Size     int                 // of their payloads, for Enqueued, in bytes
 	DueAt    time.Time           // for Enqueued; zero is now
