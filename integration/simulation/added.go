@@ -161,11 +161,11 @@ func (j *judge) answered(payload string, end *worqr.Result, err error) {
 	w := j.w
 	switch {
 	case w.Rollbacks+w.Wipes > 0: // it may have ended in what was lost
-	case errors.Is(err, worqr.ErrNoResult) && w.Jumps > 0: // the result has expired sooner
+	case errors.Is(err, worqr.ErrNoResult) && (ends["deleted"] || w.Jumps > 0): // or the result has expired sooner
 	case errors.Is(err, worqr.ErrNoResult):
 		j.violation("waiting for the end of %.60s returned %v", payload, err)
 	case err != nil: // it ran out of time
-	case end.Outcome == worqr.OutcomeDeleted && (ends["canceled"] || w.Jumps > 0):
+	case end.Outcome == worqr.OutcomeDeleted && (ends["deleted"] || w.Jumps > 0):
 	case end.Outcome == worqr.OutcomeFinished && ends["finished"] && string(end.Value) == string(resultOf(payload)):
 		j.Told++
 	case end.Outcome == worqr.OutcomeCanceled && ends["canceled"], end.Outcome == worqr.OutcomeRemoved && ends["canceled"]:

@@ -49,7 +49,7 @@ func (j *judge) leaves(r *request, queue, payload string, n int, steps map[*lane
 			switch why {
 			case "finished":
 				j.Finished++
-			case "canceled":
+			case "canceled", "deleted":
 				j.Canceled++
 			case "replaced":
 				j.Replaced++
@@ -141,7 +141,7 @@ func (st *step) goneWaiting(payload string) string {
 			return "canceled"
 		}
 	case "delete":
-		return "canceled"
+		return "deleted"
 	case "remove":
 		if waits(r.call.Arg("name")) {
 			return "canceled"
