@@ -144,7 +144,7 @@ func TestCheckMany(t *testing.T) {
 	is.True(report.OK())
 }
 
-// Explain covers each state of a task.
+// Explain covers each state of a task, in words. TestExplainStates of internal/doctor has all reasons.
 func TestExplain(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -166,9 +166,6 @@ func TestExplain(t *testing.T) {
 	e = explain("scheduled not-due no-worker")
 	is.True(!e.NoSuchQueue)
 	is.True(strings.Contains(e.String(), "No worker serves this queue"))
-	is.NoErr(looker.Pause(t.Context()))
-	explain("scheduled not-due paused")
-	is.NoErr(looker.Resume(t.Context()))
 	sure(looker.Cancel(t.Context(), payload))(t)
 	e = explain()
 	is.True(!e.NoSuchQueue)
@@ -177,9 +174,6 @@ func TestExplain(t *testing.T) {
 	e = explain("waiting no-worker behind")
 	is.Equal(e.Copies[0].Before, 1)
 	is.True(strings.Contains(e.String(), "No worker serves this queue"))
-	is.NoErr(looker.Pause(t.Context()))
-	explain("waiting paused behind")
-	is.NoErr(looker.Resume(t.Context()))
 
 	peer := open(t, worqr.Options{Prefix: prefix, Lease: 500 * time.Millisecond, Name: "the worker"})
 	q := working(t, peer, "q")

@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"github.com/gomodule/redigo/redis"
-	"github.com/matryer/is"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/internal/redistest"
@@ -30,20 +29,6 @@ func TestHugeOptions(t *testing.T) {
 	enqueue(t, q, "a")
 	receive(t, done, 1)
 	is.True(is_(q.SetOptions(&worqr.HandleOptions{Weight: math.MaxInt}), worqr.ErrInvalid))
-}
-
-// The longest lease, a year, works.
-func TestLeaseOfAYear(t *testing.T) {
-	t.Parallel()
-	p, q := openQueue(t, worqr.Options{Lease: 365 * 24 * time.Hour})
-	causes := make(chan error, 1)
-	q.Handle(func(ctx context.Context, _ *worqr.Task) error {
-		causes <- context.Cause(ctx)
-		return nil
-	}, &worqr.HandleOptions{Exclusive: true})
-	run(t, p)
-	enqueue(t, q, "x")
-	is.New(t).Equal(receive(t, causes, 1), []error{nil})
 }
 
 // A task that nobody received, and that couldn't be returned, is returned as soon as that's

@@ -25,11 +25,8 @@ func TestEvictionPolicy(t *testing.T) {
 		{"noeviction", "0", false, false},
 		{"noeviction", "100mb", false, false},
 		{"allkeys-lru", "100mb", true, false},
-		{"allkeys-lfu", "100mb", true, false},
-		{"allkeys-random", "100mb", true, false},
 		{"allkeys-lru", "0", false, true},
 		{"volatile-lru", "100mb", false, true},
-		{"volatile-ttl", "0", false, true},
 	} {
 		t.Run(c.policy+" "+c.maxmemory, func(t *testing.T) { // not in parallel: the server is shared
 			is := is.New(t)

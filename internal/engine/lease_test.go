@@ -144,6 +144,7 @@ func TestLeaseOf(t *testing.T) {
 	for d, want := range map[time.Duration]Lease{
 		3 * time.Second:        {time.Second, 2 * time.Second, 2700 * time.Millisecond},
 		150 * time.Millisecond: {50 * time.Millisecond, 100 * time.Millisecond, 135 * time.Millisecond},
+		365 * 24 * time.Hour:   {2920 * time.Hour, 5840 * time.Hour, 7884 * time.Hour}, // the longest
 		-1:                     {time.Second, 0, 1<<63 - 1},
 	} {
 		if got := LeaseOf(d); got != want {
