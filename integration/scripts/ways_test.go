@@ -2,11 +2,14 @@ package scripts_test
 
 import (
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/worqr/worqr/internal/redistest"
+	"github.com/worqr/worqr/internal/store"
 )
 
 func TestEnqueue(t *testing.T) {
@@ -324,6 +327,23 @@ func TestResult(t *testing.T) {
 	})
 }
 
+// unlisted are the verbs that only read, repair, or aren't about queues.
+const unlisted = " result check repair register agree list"
+
+// everyVerb fails for a verb that has neither a call here nor a test of its own elsewhere.
+func everyVerb(t *testing.T, calls []string, elsewhere string) {
+	t.Helper()
+	known := strings.Fields(elsewhere)
+	for _, call := range calls {
+		known = append(known, strings.Fields(call)[0])
+	}
+	for _, v := range store.Verbs() {
+		if !slices.Contains(known, v.Name) {
+			t.Errorf("add a call of %s", v.Name)
+		}
+	}
+}
+
 // On a full Redis, ways in refuse the whole call, and ways out work.
 func TestFullWays(t *testing.T) {
 	redistest.OneServer(t, redistest.OwnServer)
@@ -336,7 +356,7 @@ func TestFullWays(t *testing.T) {
 		"ZADD failed.ready 1 k:f#1", "1", "ZADD recurring now+2000 k:a", "0",
 	))
 	redistest.Sure(conn.Do("CONFIG", "SET", "maxmemory", "1"))(t)
-	q.play(steps(
+	all := steps(
 		"enqueue nonce=n window=60000 c", "!OOM",
 		"add"+once("k:x", "n", "X")+once("k:y", "m", "Y"), "!OOM",
 		asserts("9", "1:bb", t3, "B"), "!OOM",
@@ -346,13 +366,19 @@ func TestFullWays(t *testing.T) {
 		"remove name=k:w how=removed", "1 ''", "remove name=k:r how=canceled", "0 w.1.9.1n",
 		"remove name=k:a how=removed", "1 ''", "HGET tasks k:a", "now:"+t2+":0:0:1:0:A",
 		"delete", "0", "HKEYS tasks", "k:r", "requeue k:f#1", "requeued",
-	))
+	)
+	q.play(all)
+	var calls []string
+	for _, s := range all {
+		calls = append(calls, s[0])
+	}
+	everyVerb(t, calls, "start finish heartbeat pause join leave evict"+unlisted) // they're in TestFull
 }
 
 // If a key has the wrong type, a call fails, and nothing else changes.
 func TestWrongTypes(t *testing.T) {
 	waiting := "tasks next runs ready schedule risky aside copies crashes recurring recurrence "
-	for call, kinds := range map[string]string{
+	calls := map[string]string{
 		"enqueue a":                    "queues",
 		"add" + once("k:a", "n", "A"):  "tasks ready state",
 		asserts("7", "1:aa", t1, "A"):  waiting + "state",
@@ -360,7 +386,11 @@ func TestWrongTypes(t *testing.T) {
 		"delete first=1":               waiting + "queues",
 		"requeue k:a#1": "queues tasks ready state failed.tasks failed.runs failed.ready failed.schedule" +
 			" failed.risky failed.aside failed.copies failed.crashes",
-	} {
+		"pause who=me":                    "state",
+		"mark payload=a token=1 worker=w": "working:w",
+	}
+	everyVerb(t, slices.Collect(maps.Keys(calls)), "start finish heartbeat join leave evict cancel"+unlisted)
+	for call, kinds := range calls {
 		for _, kind := range strings.Fields(kinds) {
 			q := newQueue(t, redistest.URL())
 			q.play(steps("SET "+kind+" x", "OK", call, "!WRONGTYPE", "KEYS *", q.key(kind)))
