@@ -18,7 +18,7 @@ func TestBadNames(t *testing.T) {
 	t.Parallel()
 	p := open(t, worqr.Options{})
 	ctx := t.Context()
-	for _, name := range []string{"", "{", "a}", "a b", "\x00", "a\nb", strings.Repeat("x", 256)} {
+	for _, name := range []string{"", "{", "a}", "a b", "\x00", "a\nb", "a\xff", strings.Repeat("x", 256)} {
 		q := p.Queue(name)
 		errs := verbs(ctx, p, q)
 		errs["StartTask"], errs["StartWork"], errs["StopWork"] = failure(q.StartTask(ctx)), q.StartWork(ctx), q.StopWork(ctx)

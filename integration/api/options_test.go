@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"slices"
-	"strings"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -100,12 +99,4 @@ func TestLeaseBounds(t *testing.T) {
 			t.Errorf("%v: %v", lease, err)
 		}
 	}
-}
-
-// A name must be valid UTF-8, since a registration would change it otherwise.
-func TestNameIsText(t *testing.T) {
-	is := parallel(t)
-	err := open(t, worqr.Options{}).Queue("a\xff").Enqueue(t.Context(), nil)
-	is.True(is_(err, worqr.ErrBadName))
-	is.True(strings.Contains(err.Error(), `"a\xff" isn't valid UTF-8`))
 }
