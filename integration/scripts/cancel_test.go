@@ -211,6 +211,9 @@ func TestCancelRefuses(t *testing.T) {
 			"LPUSH queues a", "1", taken(1), "cancel payload=a", "0 - 1 [w]", "DEL canceled:<a>", "1",
 			"mark payload=a token=1 worker=w", "!LOST", "ZSCORE working:w w.1.9.1", "1",
 		)},
+		{"attempts that can't be read aren't marked", steps(
+			"cancel payload=a", "0 - 0 []", "SET working:w x", "OK", "mark payload=a token=1 worker=w", "!WRONGTYPE",
+		)},
 		{"an attempt that Redis has lost isn't found", steps(
 			"add"+task("k:a", "0", "always", "A"), "*", taken(1), "DEL working:w", "1",
 			"remove name=k:a how=canceled", "0 ''",
