@@ -13,7 +13,7 @@
 --   schedule  {name, till, times, passed, prints}
 -- Fails with WRONGTYPE if a key of the queue has the wrong type.
 local kind, cursor = ARGV[3], ARGV[4]
-local MOST = 100
+local MOST = 50
 
 local function about_attempt(id)
   local name = name_in(id)
