@@ -16,10 +16,10 @@ import (
 type step int
 
 const (
-	take   step = iota // handle the answer
-	evict              // the worker is no longer a member
-	undo               // Redis hasn't carried it out
-	repeat             // it may have: send it again unchanged
+	take    step = iota // handle the answer
+	evicted             // the worker is no longer a member
+	undo                // Redis hasn't carried it out
+	repeat              // it may have: send it again unchanged
 )
 
 // next returns the step after a half of a round was answered, or has failed with err. lost reports that an earlier
@@ -29,7 +29,7 @@ func next(err error, lost bool) step {
 	case err == nil:
 		return take
 	case errors.Is(err, store.ErrEvicted):
-		return evict
+		return evicted
 	case lost, errors.Is(err, store.ErrUnknown):
 		return repeat
 	}
@@ -57,9 +57,9 @@ func (s *Session) handle(r *round, res store.Result) {
 	now := time.Now()
 	o := s.outcomeOf(now, r, res)
 	s.note(now, r, o)
-	var begun []*Attempt
+	var started []*Attempt
 	if res.Answer != nil {
-		begun = s.begin(res.Answer)
+		started = s.attemptsOf(res.Answer)
 	}
 	if res.Dropped > 0 {
 		s.queue.counts.Dropped.Add(int64(res.Dropped))
@@ -71,7 +71,7 @@ func (s *Session) handle(r *round, res store.Result) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.handleLocked(time.Now(), r, res, o, begun)
+	s.handleLocked(time.Now(), r, res, o, started)
 }
 
 // note logs the error of a round, and that rounds are answered again. Rounds that were in flight together fail together,
@@ -107,28 +107,28 @@ func (s *Session) outcomeOf(now time.Time, r *round, res store.Result) outcome {
 	passes := store.IsRepeatable(err)
 	switch {
 	case !passes:
-		s.refusals = time.Time{}
-	case s.refusals.IsZero():
-		s.refusals = now
+		s.postponed = time.Time{}
+	case s.postponed.IsZero():
+		s.postponed = now
 	}
 	return outcome{
 		finish: next(res.FinishErr, r.isLost()), start: next(res.StartErr, r.isLost()), err: err,
-		passes: passes, brief: passes && now.Sub(s.refusals) < s.engine.CallTimeout,
+		passes: passes, brief: passes && now.Sub(s.postponed) < s.engine.CallTimeout,
 		unsent: !errors.Is(err, store.ErrUnknown) && (!store.IsAnswer(err) || store.IsUnsent(err)), closed: errors.Is(err, store.ErrClosed),
 	}
 }
 
-// handleLocked does handle's work under the lock. begun are the attempts that the round started.
-func (s *Session) handleLocked(now time.Time, r *round, res store.Result, o outcome, begun []*Attempt) {
+// handleLocked does handle's work under the lock. started are the attempts that the round started.
+func (s *Session) handleLocked(now time.Time, r *round, res store.Result, o outcome, started []*Attempt) {
 	defer s.hushLocked()
 	s.talked = now
 	if !slices.Contains(s.flight, r) { // it was given up
-		for _, t := range begun {
+		for _, t := range started {
 			t.cancel(ErrShutdown) // nobody will run it
 		}
 		return
 	}
-	if o.finish == evict || o.start == evict {
+	if o.finish == evicted || o.start == evicted {
 		s.evictedLocked()
 		return
 	}
@@ -140,7 +140,7 @@ func (s *Session) handleLocked(now time.Time, r *round, res store.Result, o outc
 			s.evictedLocked() // another program has raised the last round: only under a new id does anything start
 			return
 		}
-		s.startedLocked(now, r, o, res, begun)
+		s.startedLocked(now, r, o, res, started)
 	}
 	if r.Finish == nil && r.Start == nil {
 		s.flight = slices.DeleteFunc(s.flight, func(f *round) bool { return f == r })
@@ -151,43 +151,50 @@ func (s *Session) handleLocked(now time.Time, r *round, res store.Result, o outc
 	s.stopLocked()
 }
 
-// begin returns the attempts that an answer started, without those that have ended since.
-func (s *Session) begin(a *store.Answer) []*Attempt {
-	begun := make([]*Attempt, 0, len(a.Tasks))
+// attemptsOf returns the attempts that an answer started, without those that have ended since.
+func (s *Session) attemptsOf(a *store.Answer) []*Attempt {
+	started := make([]*Attempt, 0, len(a.Tasks))
 	for i := range a.Tasks {
 		if !a.Tasks[i].Over {
-			begun = append(begun, newAttempt(s, &a.Tasks[i], a.Now))
+			started = append(started, newAttempt(s, &a.Tasks[i], a.Now))
 		}
 	}
-	return begun
+	return started
 }
 
-// failedLocked decides what follows after a round, or a half of it, has failed. The first loss of a reply
-// is no reason to wait. If the replies to a round are lost again and again while Redis answers heartbeats,
-// they are too large for something on the way, so the worker needs a new id: then others return its tasks. A repeat
-// that Redis hasn't got, or postpones, doesn't count: after an outage, heartbeats may be answered first.
+// failedLocked decides what follows after a round, or a half of it, has failed. A half that Redis has refused is settled
+// and nil by now; one whose reply was lost isn't.
+//
+//	refused for a reason that passes    rest; then say and ask again
+//	refused                             the same; if closing, give up
+//	the first reply is lost             repeat the round at once
+//	a later one is lost                 tell those who wait, and rest; if closing, give up
+//	three are, but heartbeats answered  take a new id: the replies are too large for something on the way
+//	no more answers will come           give up
+//
+// A repeat that Redis hasn't got, or postpones, isn't counted: after an outage, heartbeats may be answered first.
 func (s *Session) failedLocked(now time.Time, r *round, o outcome) {
-	isLost := r.Finish != nil || r.Start != nil
-	if isLost {
+	unsettled := r.Finish != nil || r.Start != nil
+	if unsettled {
 		if !r.isLost() {
 			r.since = now
 		}
 		r.again, r.failures = true, r.failures+1
 		if !o.unsent && !o.passes {
-			r.losses++
+			r.unanswered++
 		}
-		s.vacateLocked(r) // the answer may take a while, and queues on servers that do answer can use the slots
-		if r.losses >= mostLosses && s.lease.pulsed.After(r.since) {
+		s.vacateRoundLocked(r) // the answer may take a while, and queues on servers that do answer can use the slots
+		if r.unanswered >= mostUnanswered && s.lease.pulsed.After(r.since) {
 			s.evictedLocked()
 			return
 		}
 	}
-	if s.closing && (!isLost && !o.brief || r.failures > 1) || o.closed {
+	if s.closing && (!unsettled && !o.brief || r.failures > 1) || o.closed {
 		s.loseFlightLocked(ErrNotWorking) // the worker is about to leave, or the connections are closed
 		s.silenceLocked()
 		return
 	}
-	if isLost && r.failures == 1 {
+	if unsettled && r.failures == 1 {
 		return
 	}
 	s.tellFailedLocked(r, o.err)
@@ -225,8 +232,8 @@ func (s *Session) tellFailedLocked(r *round, err error) {
 	}
 }
 
-// vacateLocked gives back the slots of a round.
-func (s *Session) vacateLocked(r *round) {
+// vacateRoundLocked gives back the slots of a round, and the spare ones.
+func (s *Session) vacateRoundLocked(r *round) {
 	if r.Start != nil {
 		s.queue.forgoLocked()
 		s.queue.vacateLocked(r.slots)
@@ -260,11 +267,11 @@ func (s *Session) finishedLocked(now time.Time, r *round, o outcome, res store.R
 	r.Finish, r.ends = nil, nil
 }
 
-// settledLocked handles the answer to one ending. It returns the answer, corrected if the round was repeated.
-func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool) store.Settled {
+// settledLocked handles the answer to one ending. It returns the answer, corrected if an earlier reply was lost.
+func (s *Session) settledLocked(end *ending, what store.Settled, lost bool) store.Settled {
 	t := end.task
 	isHeld := s.held[t.ID] == t
-	if what == store.Gone && repeated && end.held {
+	if what == store.Gone && lost && end.held {
 		what = store.OK // the first copy of the round ended it
 	}
 	switch what {
@@ -283,7 +290,7 @@ func (s *Session) settledLocked(end *ending, what store.Settled, repeated bool) 
 	}
 	s.countLocked(end, what, isHeld)
 	if isHeld {
-		t.settledLocked(end, what)
+		t.answeredLocked(end, what)
 		s.releaseLocked(t, context.Canceled)
 	}
 	if what != store.Gone {
@@ -314,7 +321,7 @@ func (s *Session) refusedLocked(end *ending) {
 // releaseLocked lets go of a task, and ends its context.
 func (s *Session) releaseLocked(t *Attempt, cause error) {
 	delete(s.held, t.ID)
-	t.endLocked(cause)
+	t.interruptLocked(cause)
 	if t.Crashes > 0 {
 		s.crashed--
 	}
@@ -322,7 +329,7 @@ func (s *Session) releaseLocked(t *Attempt, cause error) {
 		t.risky = false
 		s.engine.risk.Store(false)
 		if s.serves {
-			s.lookLocked()
+			s.wakeLocked()
 		}
 	}
 }
@@ -375,7 +382,7 @@ func (s *Session) failedUnbegunLocked(failed map[store.Kind]int) {
 }
 
 // startedLocked handles the result of a Start.
-func (s *Session) startedLocked(now time.Time, r *round, o outcome, res store.Result, begun []*Attempt) {
+func (s *Session) startedLocked(now time.Time, r *round, o outcome, res store.Result, started []*Attempt) {
 	switch o.start {
 	case repeat:
 		return
@@ -383,7 +390,7 @@ func (s *Session) startedLocked(now time.Time, r *round, o outcome, res store.Re
 		if s.serves && !s.closing {
 			r.slots = s.queue.fillLocked(r.slots)
 		}
-		s.vacateLocked(r)
+		s.vacateRoundLocked(r)
 		for _, w := range r.wants {
 			switch {
 			case w.gone:
@@ -393,16 +400,16 @@ func (s *Session) startedLocked(now time.Time, r *round, o outcome, res store.Re
 				w.tellLocked(nil, res.StartErr)
 			}
 		}
-		s.look = s.look || s.serves
+		s.woken = s.woken || s.serves
 	case take:
-		s.applyLocked(now, r, res.Answer, begun)
+		s.applyLocked(now, r, res.Answer, started)
 	}
-	s.queue.asked -= r.Start.Ahead
+	s.queue.coming -= r.Start.Ahead
 	r.Start, r.wants = nil, nil
 }
 
-// applyLocked handles the answer to a Start. begun are the attempts that it started.
-func (s *Session) applyLocked(now time.Time, r *round, a *store.Answer, begun []*Attempt) {
+// applyLocked handles the answer to a Start. started are the attempts that it started.
+func (s *Session) applyLocked(now time.Time, r *round, a *store.Answer, started []*Attempt) {
 	repeated := a.Before >= r.Start.Round
 	if !repeated {
 		s.witnessLocked(r, a)
@@ -411,12 +418,12 @@ func (s *Session) applyLocked(now time.Time, r *round, a *store.Answer, begun []
 	switch {
 	case !s.serves:
 	case r.isLost(): // its slots were given back
-		r.slots = s.queue.reserveLocked(min(r.Start.Wanted-r.Start.Ahead, len(begun)))
+		r.slots = s.queue.reserveLocked(min(r.Start.Wanted-r.Start.Ahead, len(started)))
 	default:
 		s.queue.pace.Answered(now, now.Sub(r.at))
 	}
-	late := !s.lease.isSure(now) && len(begun) > 0
-	tasks := s.keepLocked(r, begun, late)
+	late := !s.lease.isSure(now) && len(started) > 0
+	tasks := s.keepLocked(r, started, late)
 	s.learn(r, a, len(tasks), repeated)
 	tasks = s.distributeLocked(r, tasks, a, late)
 	s.handLocked(r, tasks)
@@ -431,7 +438,7 @@ func (s *Session) applyLocked(now time.Time, r *round, a *store.Answer, begun []
 // more can start, and for how many to ask next.
 func (s *state) learn(r *round, a *store.Answer, brought int, repeated bool) {
 	if repeated { // whatever it asked for, a new start has to ask
-		s.look, s.idle = true, false
+		s.woken, s.idle = true, false
 		return
 	}
 	n := len(a.Tasks)
@@ -452,12 +459,12 @@ func (s *state) learn(r *round, a *store.Answer, brought int, repeated bool) {
 
 // keepLocked records the started tasks as held. It returns the tasks to handle; the rest go back or
 // fail. late reports that the answer came too late.
-func (s *Session) keepLocked(r *round, begun []*Attempt, late bool) []*Attempt {
+func (s *Session) keepLocked(r *round, started []*Attempt, late bool) []*Attempt {
 	if late {
 		s.recalls++ // tasks of rounds in flight must not overtake these
 	}
-	tasks := make([]*Attempt, 0, len(begun))
-	for _, t := range begun {
+	tasks := make([]*Attempt, 0, len(started))
+	for _, t := range started {
 		s.held[t.ID] = t
 		if t.Crashes > 0 {
 			s.crashed++
@@ -531,7 +538,7 @@ func (s *Session) handLocked(r *round, tasks []*Attempt) {
 func (s *Session) claimLocked(a *store.Answer) {
 	if a.Due >= 0 {
 		s.claim = a.Now + a.Due.Milliseconds()
-		s.look = s.look || s.claim == a.Now // more have come than one round moves
+		s.woken = s.woken || s.claim == a.Now // more have come than one round moves
 	}
 	if s.claim > a.Now {
 		s.clock.Reset(time.Duration(s.claim-a.Now) * time.Millisecond)

@@ -14,33 +14,35 @@ import (
 
 // An Attempt is one run of a task.
 type Attempt struct {
-	ID       string
-	Payload  []byte // its current owner may change it
-	Name     string // "" for a raw task
-	Metadata store.Metadata
-	Enqueued int64  // ms of Redis time; 0 if it isn't known
-	Due      int64  // ms of Redis time when it was to start; 0 if that isn't known
-	Error    string // of the previous attempt
-	Token    int64
-	Retries  int
-	Crashes  int
-	Failure  *store.Failure // how it failed; only in a failed queue
+	ID      string
+	Name    string // "" for a raw task
+	Error   string // of the previous attempt
+	Token   int64
+	Retries int
+	Crashes int
 
 	session *Session
 	ctx     context.Context
 	cancel  context.CancelCauseFunc
-	digest  store.Digest  // of Payload when it was taken; zero while a large one hasn't been read
-	size    int           // of Payload when it was taken
-	keep    time.Duration // for how long its result is kept
-	large   bool          // its payload has to be read before it begins
-	began   int64         // ms of Redis time when it was started
-	expires int64         // ms of Redis time; 0: never
+	began   int64 // ms of Redis time when it was started
+	story   *tracing.Story
+
+	// Of a large task, fetch sets the fields below under Session.mu; who runs fetch then reads them without.
+	Payload  []byte // its current owner may change it
+	Metadata store.Metadata
+	Enqueued int64          // ms of Redis time; 0 if it isn't known
+	Due      int64          // ms of Redis time when it was to start; 0 if that isn't known
+	Failure  *store.Failure // how it failed; only in a failed queue
+	digest   store.Digest   // of Payload when it was taken; zero while a large one hasn't been read
+	size     int            // of Payload when it was taken
+	keep     time.Duration  // for how long its result is kept
+	large    bool           // its payload has to be read before it begins
+	expires  int64          // ms of Redis time; 0: never
 
 	// The fields below are protected by Session.mu.
 	away  bool         // a round in flight ends it
 	ended store.Ending // how Redis has ended it; "" if it hasn't
 	risky bool         // one more crash would fail it; a peer runs one such task at a time
-	story *tracing.Story
 
 	run atomic.Pointer[run] // of a handler
 }
@@ -122,7 +124,7 @@ func (t *Attempt) fetch(ctx context.Context) error {
 			return context.Cause(t.ctx)
 		case err == nil && task == nil: // another worker may have it
 			t.session.mu.Lock()
-			t.endLocked(ErrEvicted)
+			t.interruptLocked(ErrEvicted)
 			t.session.mu.Unlock()
 			return ErrNotOwner
 		case err == nil:
@@ -144,8 +146,8 @@ func (t *Attempt) fetch(ctx context.Context) error {
 	return nil
 }
 
-// endLocked ends the context. From then on, it gives the handler Grace to return.
-func (t *Attempt) endLocked(cause error) {
+// interruptLocked ends the context. From then on, it gives the handler Grace to return.
+func (t *Attempt) interruptLocked(cause error) {
 	if t.ctx == nil || t.ctx.Err() != nil {
 		return // it has ended already
 	}
@@ -158,7 +160,7 @@ func (t *Attempt) endLocked(cause error) {
 // assureLocked ends the context of a prefetched task if the lease may have expired.
 func (t *Attempt) assureLocked(now time.Time) {
 	if !t.session.lease.isSure(now) {
-		t.endLocked(ErrLeaseExpired)
+		t.interruptLocked(ErrLeaseExpired)
 	}
 }
 
@@ -200,7 +202,7 @@ func (t *Attempt) short() string {
 }
 
 // An ending is a request to end an attempt. A caller waits for its answer. One of a handler's run, or of a task that
-// wasn't begun, is repeated until it's answered.
+// wasn't begun, is repeated until it's answered. Session.mu protects held and refused; the rest doesn't change.
 type ending struct {
 	store.End
 	task    *Attempt
@@ -208,7 +210,7 @@ type ending struct {
 	until   time.Time  // for how long a caller doesn't learn that Redis refuses it for a reason that passes
 	by      *run       // nil if it isn't the end of a handler's run
 	unfit   bool       // the task fails without being begun
-	held    bool       // the task was held when this was first sent
+	held    bool       // the task was held when this was sent, not counting repeats
 	refused bool       // Redis has refused it for another reason
 }
 

@@ -14,13 +14,13 @@ import (
 // A want is a caller's request for up to n tasks, as many as one round brings.
 type want struct {
 	n     int
-	got   chan taken // gets one answer
-	until time.Time  // for how long the caller doesn't learn that Redis refuses it for a reason that passes
-	gone  bool       // nobody waits for it anymore; protected by Session.mu
+	got   chan supply // gets one answer
+	until time.Time   // for how long the caller doesn't learn that Redis refuses it for a reason that passes
+	gone  bool        // nobody waits for it anymore; protected by Session.mu
 }
 
-// A taken is the answer to a want.
-type taken struct {
+// A supply is the answer to a want.
+type supply struct {
 	tasks []*Attempt
 	err   error // if there are none
 }
@@ -29,7 +29,7 @@ type taken struct {
 func (w *want) tellLocked(tasks []*Attempt, err error) {
 	w.gone = true
 	select {
-	case w.got <- taken{tasks, err}:
+	case w.got <- supply{tasks, err}:
 	default:
 	}
 }
@@ -37,7 +37,7 @@ func (w *want) tellLocked(tasks []*Attempt, err error) {
 // Start takes up to n tasks for a caller, as many as one round brings. It blocks until Redis has answered. It fails
 // with ErrNoTask if there are none. Redis refuses some rounds for reasons that pass: they are repeated for CallTimeout.
 func (s *Session) Start(ctx context.Context, n int) (all []*Attempt, err error) {
-	w := &want{n: n, got: make(chan taken, 1), until: time.Now().Add(s.engine.CallTimeout)}
+	w := &want{n: n, got: make(chan supply, 1), until: time.Now().Add(s.engine.CallTimeout)}
 	s.mu.Lock()
 	if s.ended != nil || s.closing {
 		defer s.mu.Unlock()
@@ -58,7 +58,7 @@ func (s *Session) Start(ctx context.Context, n int) (all []*Attempt, err error) 
 }
 
 // given prepares tasks for the caller that asked for them: it reads large ones.
-func (s *Session) given(ctx context.Context, got taken) (tasks []*Attempt, err error) {
+func (s *Session) given(ctx context.Context, got supply) (tasks []*Attempt, err error) {
 	for _, t := range got.tasks {
 		why := t.fetch(ctx)
 		s.mu.Lock()

@@ -14,22 +14,22 @@
 //     It changes when a round is made (round.go), when one is answered (answer.go), and by requests: an ending
 //     ends an attempt, and a want is that of a caller who serves the queue by hand (callers.go).
 //   - An Attempt is one run of a task (attempt.go), and a run is the call of a handler for it (run.go).
-//   - A slot is room for a handler. A task is prefetched, or ready, when it's held and no handler has begun it.
+//   - A slot is room for a handler. A task is prefetched when it's held and no handler has begun it.
 //
 // # Locks
 //
-// A queue and its sessions share one lock, Queue.mu, which Session.mu points to. While it's held, nothing
-// is logged, no handler, callback or method of an error is called, and nothing waits or does I/O: that's
-// deferred until it's released. A log line is only put aside, so neither a heartbeat nor the goroutine that
-// reads replies ever calls a logger. Two locks are taken under it, one at a time: the one of
-// internal/capacity, and that of a Trace's events. internal/invoke has one for each call of a handler, which
-// may return just as Grace ends. No lock is taken under these. Methods that end in Locked expect the lock.
-// The engine calls back Membership.Evicted and Beat, Config.StuckChanged and LostWrites, all without a
-// lock. A Trace is called under the lock, and only queues the event.
+// A queue and its sessions share one lock, Queue.mu, which Session.mu points to. While it's held, nothing is logged, no
+// handler, callback or method of an error is called, and nothing waits or does I/O: that's deferred until it's
+// released. A log line is only put aside, so neither a heartbeat nor the goroutine that reads replies ever calls a
+// logger. Two locks are taken under it, one at a time: the one of internal/capacity, and that of a Trace's events.
+// internal/invoke has one for each call of a handler, which may return just as Grace ends. No lock is taken under
+// these. Methods that end in Locked expect the lock. The engine calls back Membership.Evicted and Beat,
+// Config.StuckChanged and LostWrites, all without a lock. A Trace is called under the lock, and only queues the event.
 //
-// What a round contains (round.go), what an answer means (answer.go), and which slots and tasks are taken
-// (slots.go) depend only on the state and the time. Their tests need no Redis and no clock. What a handler's
-// error means is decided by internal/verdict, and how much is prefetched by internal/prefetch.
+// What a round contains (round.go), what an answer means (answer.go), and which slots and tasks are taken (slots.go)
+// depend on the state, the time, the options, the units of capacity left and Engine.risk, and start nothing but timers.
+// So their tests need no Redis and no clock. What a handler's error means is decided by internal/verdict, and how much
+// is prefetched by internal/prefetch.
 package engine
 
 import (
@@ -68,8 +68,7 @@ type Config struct {
 	MaxResult    int    // bytes; larger results aren't stored
 	StuckChanged func() // called without a lock when the number of stuck handlers changes
 
-	// LostWrites, if not nil, is called without a lock when it's evident that Redis has lost writes
-	// of a queue.
+	// LostWrites, if not nil, is called without a lock when it's evident that Redis has lost writes of a queue.
 	LostWrites func(queue, sign string)
 	Trace      *tracing.Caller
 }

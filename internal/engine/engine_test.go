@@ -125,7 +125,7 @@ func (w *world) beat(s *Session) *store.Pulse {
 	heard := h.Send(w.Context(), w.view.Control, keys.NewSpace("p"))
 	switch err := heard.Errs[0]; {
 	case errors.Is(err, store.ErrEvicted):
-		s.Refused()
+		s.Evicted()
 	case err != nil:
 		s.Unheard()
 	default:

@@ -6,14 +6,15 @@ import (
 	"github.com/worqr/worqr/internal/store"
 )
 
-// A Lease is how long a worker may be silent.
+// A Lease is how long a worker may be silent. Redis waits for Grant, and evict for one Beat more: in all, as long as
+// the options say. Sure is less than that.
 type Lease struct {
 	Beat  time.Duration // between two heartbeats
-	Grant time.Duration // how long a heartbeat extends the lease; 0 is forever
-	Sure  time.Duration // how long after a renewal the lease certainly holds
+	Grant time.Duration // how long a start or heartbeat extends the lease: it's the lease on the wire; 0 is forever
+	Sure  time.Duration // how long after a renewal was sent the lease certainly holds
 }
 
-// LeaseOf returns the lease for a duration. If d is negative, the lease never expires, and the
+// LeaseOf returns the lease for the duration in the options. If d is negative, the lease never expires, and the
 // worker sends heartbeats as often as with a lease of 3 s.
 func LeaseOf(d time.Duration) Lease {
 	if d < 0 {
@@ -61,14 +62,7 @@ func (l *lease) grant(now, sent time.Time, p *store.Pulse, grant time.Duration) 
 	return lost
 }
 
-func (l *lease) stop() {
-	if l.fence != nil {
-		l.fence.Stop()
-	}
-}
-
-// unsure ends the contexts of an exclusive handler's tasks: from now on, other workers may run
-// them.
+// unsure ends the contexts of an exclusive handler's tasks: from now on, other workers may run them.
 func (s *Session) unsure() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -80,7 +74,7 @@ func (s *Session) unsure() {
 		if t.Context().Err() == nil { // otherwise an earlier stall has ended it
 			ends++
 		}
-		t.endLocked(ErrLeaseExpired)
+		t.interruptLocked(ErrLeaseExpired)
 	}
 	if ends > 0 {
 		s.mu.laterLocked(func() {
@@ -128,7 +122,7 @@ func (s *Session) pulseLocked(now time.Time, p *store.Pulse, sent time.Time) {
 	s.queue.needsLocked(p.More > 0) // otherwise other workers have taken the tasks
 	unwoken := s.idle && p.Rank < 0 && len(s.flight) == 0 && s.talked.Before(sent)
 	if p.More > 0 && s.queue.freeLocked() > 0 || unwoken {
-		s.lookLocked()
+		s.wakeLocked()
 	}
 	s.nudge()
 }

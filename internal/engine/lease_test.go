@@ -45,15 +45,15 @@ func TestPulse(t *testing.T) {
 	for name, c := range map[string]struct {
 		setup          func(s *Session)
 		pulse          store.Pulse
-		look, crowded  bool
+		woken, crowded bool
 		says, compares int // how many ends it says; whether it asks Redis what it holds
 	}{
 		"nothing":                          {pulse: store.Pulse{Rank: -1}},
-		"tasks wait":                       {pulse: store.Pulse{Rank: -1, More: 1}, look: true},
+		"tasks wait":                       {pulse: store.Pulse{Rank: -1, More: 1}, woken: true},
 		"tasks wait, and all are busy":     {setup: func(s *Session) { s.queue.taken = 4 }, pulse: store.Pulse{Rank: -1, More: 1}},
 		"in a pause":                       {pulse: store.Pulse{Rank: -1, More: store.InPause}},
 		"idle, as Redis knows":             {setup: func(s *Session) { s.idle = true }, pulse: store.Pulse{Rank: 3}},
-		"idle, and Redis doesn't know":     {setup: func(s *Session) { s.idle = true }, pulse: store.Pulse{Rank: -1}, look: true},
+		"idle, and Redis doesn't know":     {setup: func(s *Session) { s.idle = true }, pulse: store.Pulse{Rank: -1}, woken: true},
 		"idle since the heartbeat":         {setup: func(s *Session) { s.idle, s.talked = true, noon.Add(1) }, pulse: store.Pulse{Rank: -1}},
 		"another worker is idle":           {setup: func(s *Session) { s.ready("a") }, pulse: store.Pulse{Rank: -1, Idle: 1, Held: 1}, crowded: true, says: 1},
 		"only this one is idle":            {setup: func(s *Session) { s.idle = true; s.ready("a") }, pulse: store.Pulse{Rank: 0, Idle: 1, Held: 1}},
@@ -64,7 +64,7 @@ func TestPulse(t *testing.T) {
 		"as many as it holds":              {setup: func(s *Session) { s.holds("a", 1, "") }, pulse: store.Pulse{Rank: -1, Held: 1}},
 		"more than it holds":               {pulse: store.Pulse{Rank: -1, Held: 1}, compares: 1},
 		"more, while rounds are in flight": {setup: func(s *Session) { s.sends() }, pulse: store.Pulse{Rank: -1, Held: 1}},
-		"for the tenth time":               {setup: func(s *Session) { s.sends(); s.passes = compareEach - 1 }, pulse: store.Pulse{Rank: -1, Held: 1}, compares: 1},
+		"for the tenth time":               {setup: func(s *Session) { s.sends(); s.uncompared = compareEach - 1 }, pulse: store.Pulse{Rank: -1, Held: 1}, compares: 1},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -76,11 +76,11 @@ func TestPulse(t *testing.T) {
 			s.stop() // reconcile gets no answer
 			s.pulseLocked(noon.Add(time.Millisecond), &c.pulse, noon)
 			compares := 0
-			if s.looking {
+			if s.reconciling {
 				compares = 1
 			}
-			if s.look != c.look || s.crowded != c.crowded || len(s.say) != c.says || compares != c.compares {
-				t.Errorf("look %v, crowded %v, says %d, compares %d", s.look, s.crowded, len(s.say), compares)
+			if s.woken != c.woken || s.crowded != c.crowded || len(s.say) != c.says || compares != c.compares {
+				t.Errorf("woken %v, crowded %v, says %d, compares %d", s.woken, s.crowded, len(s.say), compares)
 			}
 			if c.pulse.Rank == 0 && !s.lease.first.After(noon) || c.pulse.Rank != 0 && !s.lease.first.IsZero() {
 				t.Error("it's the first of the idle ones until", s.lease.first)
@@ -92,7 +92,7 @@ func TestPulse(t *testing.T) {
 // ready makes the session hold a prefetched task, and a handler has just returned.
 func (s *Session) ready(id string) {
 	t := s.holds(id, 1, "")
-	s.queue.ready, s.queue.bytes, s.queue.taken = append(s.queue.ready, t), s.queue.bytes+t.size, 4
+	s.queue.ahead, s.queue.bytes, s.queue.taken = append(s.queue.ahead, t), s.queue.bytes+t.size, 4
 	s.queue.pace.Returned(noon, time.Second, 4)
 }
 
@@ -197,7 +197,7 @@ func TestSessionEnds(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
 			s := seated(t, nil)
-			asked := &want{n: 2, got: make(chan taken, 1)}
+			asked := &want{n: 2, got: make(chan supply, 1)}
 			s.wants = []*want{asked}
 			s.sends()
 			task, risky := s.holds("a", 1, ""), s.holds("b", 2, "")
@@ -207,7 +207,7 @@ func TestSessionEnds(t *testing.T) {
 			s.ready("c")
 			s.queue.taken = 0
 			s.queue.spare = s.queue.grabLocked(2)
-			end, empty := s.says(task, store.Done), &want{n: 1, got: make(chan taken, 1)}
+			end, empty := s.says(task, store.Done), &want{n: 1, got: make(chan supply, 1)}
 			s.wants = []*want{empty}
 			s.flight[0].slots = nil
 			s.endLocked(c.why, false)
@@ -219,7 +219,7 @@ func TestSessionEnds(t *testing.T) {
 			if got := s.queue.counts.Lost.Load(); got != c.lost {
 				t.Error(got, "are lost")
 			}
-			if s.engine.risk.Load() || len(s.held) > 0 || len(s.queue.ready) > 0 || s.queue.bytes != 0 || s.queue.taken != 0 || s.queue.session != nil || s.ctx.Err() == nil {
+			if s.engine.risk.Load() || len(s.held) > 0 || len(s.queue.ahead) > 0 || s.queue.bytes != 0 || s.queue.taken != 0 || s.queue.session != nil || s.ctx.Err() == nil {
 				t.Error("something is left")
 			}
 			if err := <-end.done; !errors.Is(err, ErrNotOwner) || !errors.Is(err, c.why) {
@@ -231,7 +231,7 @@ func TestSessionEnds(t *testing.T) {
 			if got := <-asked.got; !errors.Is(got.err, c.why) || !errors.Is(got.err, store.ErrUnknown) {
 				t.Error("a caller whose task may have begun gets", got.err)
 			}
-			if s.lookLocked() || s.ended != c.why {
+			if s.wakeLocked() || s.ended != c.why {
 				t.Error("later callers get", s.ended)
 			}
 			other := &ending{End: task.endOf(store.End{Verb: store.Stop}), task: task, done: make(chan error, 1)}
@@ -251,7 +251,7 @@ func TestEvictedOnce(t *testing.T) {
 		s := newSession(w.Queue, w.view, Membership{Worker: "w", Evicted: func() { told++ }})
 		r := &round{Round: store.Round{Start: &store.Start{}}}
 		for range 2 {
-			s.Refused()
+			s.Evicted()
 			s.handle(r, store.Result{StartErr: store.ErrEvicted})
 		}
 		synctest.Wait()
@@ -271,7 +271,7 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 		o.Exclusive = true
 		w.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, o)
 		s := newSession(w.Queue, w.view, Membership{Worker: "w"})
-		defer s.lease.stop()
+		defer s.lease.fence.Stop()
 		begin := time.Now()
 		renew := func(sent time.Time) {
 			s.mu.Lock()

@@ -45,10 +45,9 @@ func (s *Session) witnessLocked(r *round, a *store.Answer) {
 	s.marks.token, s.marks.round = max(s.marks.token, a.Last), max(s.marks.round, r.Start.Round)
 }
 
-// lostLocked records that Redis, or the server that replaced it, has lost something that it had
-// acknowledged. Everything acknowledged since is lost, too: enqueued tasks, and the outcomes of
-// tasks, which then run again. Setting back Redis's clock looks the same. Many answers may show
-// the same loss; it's reported once.
+// lostLocked records that Redis, or the server that replaced it, has lost something that it had acknowledged.
+// Everything acknowledged since is lost, too: enqueued tasks, and the outcomes of tasks, which then run again. Setting
+// back Redis's clock looks the same. Many answers may show the same loss; it's reported once.
 func (s *Session) lostLocked(sign string) {
 	s.mu.laterLocked(func() {
 		if !s.engine.losses.Note(s.queue.name, sign) {
@@ -68,12 +67,12 @@ const compareEach = 10
 // heartbeat arrived. The heartbeat was sent at the given time. If Redis and the worker may disagree, for
 // example because Redis has lost writes, it's asked for them.
 func (s *Session) compareHeldLocked(held int, sent time.Time) {
-	isQuiet := len(s.flight) == 0 && s.talked.Before(sent)
-	switch s.passes++; {
-	case s.looking || isQuiet && held == len(s.held):
-		s.passes = 0
-	case isQuiet || s.passes >= compareEach:
-		s.passes, s.looking = 0, true
+	isComparable := len(s.flight) == 0 && s.talked.Before(sent)
+	switch s.uncompared++; {
+	case s.reconciling || isComparable && held == len(s.held):
+		s.uncompared = 0
+	case isComparable || s.uncompared >= compareEach:
+		s.uncompared, s.reconciling = 0, true
 		s.engine.background.Go(s.reconcile)
 	}
 }
@@ -98,7 +97,7 @@ func (s *Session) reconcile() {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.looking = false
+	s.reconciling = false
 	if err != nil || s.ended != nil {
 		return
 	}

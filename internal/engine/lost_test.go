@@ -151,7 +151,7 @@ func TestRefusedConnections(t *testing.T) {
 	lost := link.LoseReplyTo(shaOf("start"))
 	s.Wake()
 	<-lost
-	w.eventually("repeats are refused", func() bool { return w.beat(s) != nil && refused.Load() > 2*mostLosses })
+	w.eventually("repeats are refused", func() bool { return w.beat(s) != nil && refused.Load() > 2*mostUnanswered })
 	is.New(t).True(s.Wake()) // it goes on
 	full.Store(false)
 	w.enqueue("a")
@@ -178,7 +178,7 @@ func TestErrorsUsePeer(t *testing.T) {
 			is := is.New(t)
 			w := lonely(t)
 			s := newSession(w.Queue, w.view, Membership{Worker: "w"})
-			asked := &want{n: 1, got: make(chan taken, 1)}
+			asked := &want{n: 1, got: make(chan supply, 1)}
 			s.mu.Lock()
 			end := s.says(s.holds("a", 1, ""), store.Done)
 			s.wants = append(s.wants, asked)
@@ -281,7 +281,7 @@ func TestRoundsFailTogether(t *testing.T) {
 	sends := func() *round {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return s.nextLocked(time.Now())
+		return s.nextRoundLocked(time.Now())
 	}
 	fails := func(r *round) { s.handle(r, store.Result{FinishErr: store.ErrUnknown, StartErr: store.ErrUnknown}) }
 	s.mu.Lock()

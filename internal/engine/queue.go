@@ -13,11 +13,9 @@ import (
 	"github.com/worqr/worqr/internal/verdict"
 )
 
-// A Queue is one queue of a peer. It outlives the incarnations of the worker, and so do running
-// handlers.
+// A Queue is one queue of a peer. It outlives the incarnations of the worker, and so do running handlers.
 //
-// A handler occupies a slot. Prefetched tasks are ready for the next free slot; while there are
-// any, no slot is free.
+// A handler occupies a slot. Prefetched tasks wait for the next free slot; while there are any, no slot is free.
 type Queue struct {
 	engine  *Engine
 	id      string          // the name, or a different one for its failed queue
@@ -35,22 +33,21 @@ type Queue struct {
 	base     context.Context // parent of the tasks' contexts
 	session  *Session        // nil if it has ended
 	opts     *Options        // replaced, not changed
-	taken    int             // slots in use: running handlers, tasks requested, and spare ones
+	taken    int             // slots in use: handling, spare, and those of all rounds in flight, which add up to it
 	handling int             // slots of handlers that run
 	grace    time.Duration   // the longest that earlier options gave a handler that may still run; 0 if none runs
 	spare    []slot          // for the next round
-	ready    []*Attempt      // prefetched, oldest first
-	bytes    int             // of the payloads of ready
-	asked    int             // tasks to prefetch that were asked for
+	ahead    []*Attempt      // prefetched, oldest first
+	bytes    int             // of the payloads of ahead
+	coming   int             // tasks to prefetch that rounds in flight ask for; sessions keep it
 	pace     prefetch.Pace
 	ending   int           // tasks whose outcome has yet to be stored
 	stored   chan struct{} // closed when there are none; nil if nobody waits for that
-	draining bool
+	draining bool          // take and begin no more tasks; Session.draining is closed then, or when its worker leaves
 }
 
-// A monitor is the lock of a queue and of its sessions. Code that holds it defers what must not
-// happen under the lock, such as logging and callbacks, until Unlock. Unlock also passes on freed
-// capacity.
+// A monitor is the lock of a queue and of its sessions. Code that holds it defers what must not happen under the lock,
+// such as logging and callbacks, until Unlock. Unlock also passes on freed capacity.
 type monitor struct {
 	capacity *capacity.Capacity
 
@@ -131,7 +128,7 @@ func (q *Queue) Join(v *store.View, m Membership) *Session {
 		s.drainLocked()
 	}
 	q.mu.Unlock()
-	q.engine.background.Go(s.run)
+	q.engine.background.Go(s.loop)
 	s.deaf = v.Listen(m.Worker, s.notify, func() { s.Wake() }) // earlier messages may have been missed
 	return s
 }
@@ -151,8 +148,7 @@ func (q *Queue) storedLocked() {
 	}
 }
 
-// Stored waits until the outcomes of all tasks whose handlers have returned are stored, or ctx
-// ends.
+// Stored waits until the outcomes of all tasks whose handlers have returned are stored, or ctx ends.
 func (q *Queue) Stored(ctx context.Context) {
 	q.mu.Lock()
 	if q.ending > 0 && q.stored == nil {
@@ -184,12 +180,11 @@ func (q *Queue) Drain() {
 	if s := q.session; s != nil {
 		s.drainLocked()
 		s.recallLocked()
-		s.lookLocked() // so that Redis no longer counts the worker as idle
+		s.wakeLocked() // so that Redis no longer counts the worker as idle
 	}
 }
 
-// Grace returns the longest Grace that a running handler may have, at least that of the current
-// options.
+// Grace returns the longest Grace that a running handler may have, at least that of the current options.
 func (q *Queue) Grace() time.Duration {
 	q.mu.Lock()
 	defer q.mu.Unlock()
@@ -217,10 +212,10 @@ func (q *Queue) SetOptions(o Options) {
 	q.opts = &o
 	q.forgoLocked() // spare slots were taken under the old options
 	q.share.Set(o.Weight, o.Priority)
-	for _, of := range q.grabLocked(len(q.ready)) {
+	for _, of := range q.grabLocked(len(q.ahead)) {
 		q.beginLocked(q.nextLocked(), of)
 	}
-	if s := q.session; s != nil && o.Prefetch != 0 && len(q.ready) > max(o.Prefetch, 0) {
+	if s := q.session; s != nil && o.Prefetch != 0 && len(q.ahead) > max(o.Prefetch, 0) {
 		s.recallLocked()
 	}
 	q.mu.Unlock()

@@ -11,11 +11,11 @@ import (
 )
 
 const (
-	maxFlight  = 2  // rounds in flight
-	firstAsk   = 4  // tasks to ask for after a lull
-	worthwhile = 32 // ends to say, or tasks to ask for, that justify a second round at least
-	soon       = 20 * time.Millisecond
-	mostLosses = 3 // replies to a round that are lost before the worker takes a new id
+	maxFlight      = 2  // rounds in flight
+	firstAsk       = 4  // tasks to ask for after a lull
+	worthwhile     = 32 // ends to say, or tasks to ask for, that justify a second round at least
+	soon           = 20 * time.Millisecond
+	mostUnanswered = 3 // replies to a round that are lost before the worker takes a new id
 )
 
 // A state is what a session knows: what it holds, what it has to say, and what is in flight.
@@ -26,32 +26,33 @@ type state struct {
 	serves  bool  // there is a handler
 
 	held    map[string]*Attempt
-	say     []*ending // for the next round
+	say     []*ending // for the next round; only loop, which then sends it, appends past sayLocked
 	refused []*ending // by Redis; the next heartbeat says them again
 	wants   []*want
 	flight  []*round  // sent and not answered, oldest first
-	number  int64     // of the last start
-	sent    int64     // how many rounds were sent
+	number  int64     // of the last start: the round on the wire
+	index   int64     // of the last round that was sent; one without a start has no number
 	talked  time.Time // when a round was last sent or answered
-	resting bool      // a round has failed: send nothing for a while
+	resting bool      // send nothing for a while
 
-	look    bool // send a start: tasks may wait, or the wake-up must be passed on
-	idle    bool // Redis wakes this worker when tasks come
+	woken   bool // send a start: tasks may wait, or the wake-up must be passed on
+	idle    bool // Redis wakes this worker when tasks come, or a timer does: see applyLocked
 	more    bool // according to the last answer, more tasks can start
 	plenty  bool // the same, and it brought all that was wanted: more can be prefetched
 	crashed int  // of the held ones, how many have crashed before: nothing is prefetched beside them
 	crowded bool // according to the last heartbeat, another worker is idle: prefetch nothing
 	ask     int  // for how many tasks the next round asks at most
-	recalls int  // how many times ready tasks were recalled
+	recalls int  // how many times prefetched tasks were recalled: each time, what is in flight goes back, too
 
 	claim int64 // ms of Redis time: this worker sends a start then; 0 or past: it has claimed no time
 }
 
 func newState(last int64, serves bool) state {
-	return state{held: map[string]*Attempt{}, number: last, ask: firstAsk, look: serves, serves: serves}
+	return state{held: map[string]*Attempt{}, number: last, ask: firstAsk, woken: serves, serves: serves}
 }
 
-// A round is sent and not answered.
+// A round is sent and not answered. Only loop changes it, under the lock, and may read it without. But slots are also
+// given back by who ends the session, and the connection sets answer.
 type round struct {
 	store.Round           // a half that is settled is nil
 	ends        []*ending // of the Finish, in its order
@@ -59,9 +60,9 @@ type round struct {
 	slots       []slot    // for the handler's tasks, which follow
 	index       int64     // it's the nth that was sent
 	at          time.Time // when it was sent
-	recalls     int       // how many times ready tasks had been recalled by then
+	recalls     int       // how many times prefetched tasks had been recalled by then
 	failures    int       // how often it has failed since a reply was lost, including that
-	losses      int       // how many of these times Redis may have got it
+	unanswered  int       // how many of these times Redis may have got it
 	since       time.Time // when the first reply was lost
 	again       bool      // it has to be sent again
 	answer      atomic.Pointer[store.Replied]
@@ -78,12 +79,13 @@ func (r *round) ahead() int {
 	return r.Start.Ahead
 }
 
-// nextLocked returns the round to send now: one that must be repeated, or a new one. It returns nil if there's none.
-func (s *Session) nextLocked(now time.Time) *round {
+// nextRoundLocked returns the round to send now, and puts it in flight: one that must be repeated, or a new one. It
+// returns nil if there's none.
+func (s *Session) nextRoundLocked(now time.Time) *round {
 	if s.ended != nil || s.silent || s.resting {
 		return nil
 	}
-	if r, repeating := s.repeated(); repeating {
+	if r, repeating := s.toRepeat(); repeating {
 		if r != nil {
 			r.again, r.at = false, now
 		}
@@ -92,7 +94,7 @@ func (s *Session) nextLocked(now time.Time) *round {
 	free, room := 0, 0
 	if s.serves && !s.closing {
 		free = s.queue.freeLocked()
-		if s.idle && s.look { // others may have been woken, too, and have free slots
+		if s.idle && s.woken { // others may have been woken, too, and have free slots
 			s.queue.pace.Lull()
 		}
 		if !s.idle && !s.crowded && s.crashed == 0 {
@@ -115,9 +117,9 @@ func (s *Session) nextLocked(now time.Time) *round {
 	return r
 }
 
-// repeated returns the first round to send again, once all that failed are known. repeating reports that
+// toRepeat returns the first round to send again, once all that failed are known. repeating reports that
 // nothing else may be sent.
-func (s *state) repeated() (r *round, repeating bool) {
+func (s *state) toRepeat() (r *round, repeating bool) {
 	for _, f := range s.flight {
 		repeating = repeating || f.isLost()
 		if f.again && r == nil {
@@ -133,9 +135,20 @@ func (s *state) repeated() (r *round, repeating bool) {
 }
 
 // isDue reports whether to send a round now. free slots could take tasks, and room is how many more could
-// be prefetched; enough of them justify a round.
+// be prefetched; enough of them justify a round. With nextRoundLocked and composeLocked, it reads:
+//
+//	          set by                                           cleared by
+//	woken     wakeLocked, and answers: a start was refused,    the next start
+//	          must be repeated, or more is due
+//	idle      learn: a start for free slots brought too few    learn
+//	more      learn, with plenty                               learn
+//	ask       learn: twice as many, or as many as came         never less than firstAsk
+//	crashed   keepLocked, one more                             releaseLocked, one less
+//	crowded   a heartbeat                                      a heartbeat
+//	resting   restLocked, after a failure                      its timer
+//	closing   Leave                                            never; nor silent, which follows
 func (s *state) isDue(free, room, enough int) bool {
-	asks := s.look || len(s.wants) > 0 || free > 0 && !s.idle || s.plenty && room >= enough
+	asks := s.woken || len(s.wants) > 0 || free > 0 && !s.idle || s.plenty && room >= enough
 	switch len(s.flight) {
 	case 0:
 		return len(s.say) > 0 || asks
@@ -157,7 +170,7 @@ func (s *state) worth() int {
 // composeLocked makes the next round. It takes slots from the queue for the tasks that it asks for. It
 // returns nil if there's nothing to send.
 func (s *Session) composeLocked(now time.Time, free, room int) *round {
-	r := &round{index: s.sent + 1, at: now, recalls: s.recalls}
+	r := &round{index: s.index + 1, at: now, recalls: s.recalls}
 	opts, worker := s.queue.opts, s.member.Worker
 	back := s.gather(r) || s.isRecalled()
 	if len(r.ends) > 0 {
@@ -170,15 +183,15 @@ func (s *Session) composeLocked(now time.Time, free, room int) *round {
 	if !back {
 		s.requestLocked(r, start, free, room)
 	}
-	if s.look && !back || start.Wanted > 0 {
+	if s.woken && !back || start.Wanted > 0 {
 		s.number++
 		start.Round, start.Solo = s.number, s.maySolo()
-		r.Start, s.look = start, false
+		r.Start, s.woken = start, false
 	}
 	if r.Finish == nil && r.Start == nil {
 		return nil
 	}
-	s.sent++
+	s.index++
 	return r
 }
 
@@ -188,7 +201,7 @@ func (s *Session) requestLocked(r *round, start *store.Start, free, room int) {
 		start.Wanted = min(start.Wanted+s.wants[0].n, store.RoundWeight)
 		r.wants, s.wants = append(r.wants, s.wants[0]), s.wants[1:]
 	}
-	if !s.serves || s.closing || s.idle && !s.look {
+	if !s.serves || s.closing || s.idle && !s.woken {
 		return
 	}
 	n := min(s.ask, store.RoundWeight-start.Wanted)
@@ -198,7 +211,7 @@ func (s *Session) requestLocked(r *round, start *store.Start, free, room int) {
 	start.Idle = len(r.slots) > 0
 	start.Ahead = min(room, n-len(r.slots))
 	start.Wanted += len(r.slots) + start.Ahead
-	s.queue.asked += start.Ahead
+	s.queue.coming += start.Ahead
 }
 
 // isRecalled reports whether tasks that a round in flight brings go back. What starts behind it would follow them, and then

@@ -42,7 +42,7 @@ func sitting(t *testing.T, q *world) *Session {
 	s := newSession(q.Queue, q.view, Membership{Worker: "w", Round: 2, Evicted: func() { q.evicted <- struct{}{} }})
 	s.mu.Lock()
 	q.session = s
-	s.look, s.lease.renewed = false, noon
+	s.woken, s.lease.renewed = false, noon
 	t.Cleanup(func() {
 		s.endLocked(ErrShutdown, false)
 		s.mu.after, s.mu.pass = nil, false
@@ -70,7 +70,7 @@ func (s *Session) says(t *Attempt, verb store.Ending) *ending {
 }
 
 // sends returns the next round.
-func (s *Session) sends() *round { return s.nextLocked(noon) }
+func (s *Session) sends() *round { return s.nextRoundLocked(noon) }
 
 // brings returns the result of a round that starts n raw tasks, of which more are left.
 func (s *Session) brings(r *round, n, more int) (res store.Result) {
@@ -91,11 +91,11 @@ func (s *Session) brings(r *round, n, more int) (res store.Result) {
 
 // gets handles the result of a round under the lock.
 func (s *Session) gets(r *round, res store.Result) {
-	var begun []*Attempt
+	var started []*Attempt
 	if res.Answer != nil {
-		begun = s.begin(res.Answer)
+		started = s.attemptsOf(res.Answer)
 	}
-	s.handleLocked(noon, r, res, s.outcomeOf(noon, r, res), begun)
+	s.handleLocked(noon, r, res, s.outcomeOf(noon, r, res), started)
 }
 
 // A round says as much as fits: plain ends first; the tasks that go back last, in the order of their
@@ -127,7 +127,7 @@ func TestRoundSays(t *testing.T) {
 				a.size = max(a.size, c.size)
 				s.says(a, verb)
 			}
-			s.look = true
+			s.woken = true
 			r := s.sends()
 			var all []string
 			for _, end := range r.ends {
@@ -158,7 +158,7 @@ func TestOneEndAtATime(t *testing.T) {
 	s.says(a, store.Done)
 	s.sends()
 	s.says(a, store.Stop)
-	s.look = true
+	s.woken = true
 	if r := s.sends(); r != nil && r.Finish != nil || len(s.say) != 1 {
 		t.Error("both are in flight")
 	}
@@ -176,10 +176,10 @@ func TestRoundAsks(t *testing.T) {
 		"a free slot":               {func(*Session) {}, 4, 0, true, false},
 		"idle":                      {func(s *Session) { s.idle = true }, none, 0, false, false},
 		"idle, with an end":         {func(s *Session) { s.idle = true; s.says(s.holds("a", 1, ""), store.Done) }, none, 0, false, true},
-		"woken":                     {func(s *Session) { s.idle, s.look = true, true }, 4, 0, true, false},
-		"woken, and all are busy":   {func(s *Session) { s.queue.taken, s.look = 4, true }, 0, 0, false, false},
+		"woken":                     {func(s *Session) { s.idle, s.woken = true, true }, 4, 0, true, false},
+		"woken, and all are busy":   {func(s *Session) { s.queue.taken, s.woken = 4, true }, 0, 0, false, false},
 		"all are busy":              {func(s *Session) { s.queue.taken = 4 }, none, 0, false, false},
-		"draining":                  {func(s *Session) { s.queue.draining, s.look = true, true }, 0, 0, false, false},
+		"draining":                  {func(s *Session) { s.queue.draining, s.woken = true, true }, 0, 0, false, false},
 		"prefetch":                  {func(s *Session) { s.queue.opts.Prefetch, s.ask = 100, 50 }, 50, 46, true, false},
 		"only prefetch":             {func(s *Session) { s.queue.opts.Prefetch, s.ask, s.queue.taken, s.plenty = 100, 50, 4, true }, 50, 50, false, false},
 		"as many as the user wants": {func(s *Session) { s.queue.opts.Prefetch, s.ask, s.queue.taken, s.plenty = 9, 50, 4, true }, 9, 9, false, false},
@@ -187,23 +187,23 @@ func TestRoundAsks(t *testing.T) {
 		"none came to prefetch":     {func(s *Session) { s.queue.opts.Prefetch, s.ask, s.queue.taken, s.more = 100, 50, 4, true }, none, 0, false, false},
 		"fast handlers":             {func(s *Session) { s.paced(10 * time.Microsecond); s.ask = 50 }, 50, 46, true, false},
 		"fast ones, after a lull":   {func(s *Session) { s.paced(10 * time.Microsecond); s.queue.pace.Lull(); s.ask = 50 }, 4, 0, true, false},
-		"fast ones, woken":          {func(s *Session) { s.paced(10 * time.Microsecond); s.ask, s.idle, s.look = 50, true, true }, 4, 0, true, false},
-		"woken, with a Prefetch":    {func(s *Session) { s.queue.opts.Prefetch, s.ask, s.idle, s.look = 100, 50, true, true }, 4, 0, true, false},
+		"fast ones, woken":          {func(s *Session) { s.paced(10 * time.Microsecond); s.ask, s.idle, s.woken = 50, true, true }, 4, 0, true, false},
+		"woken, with a Prefetch":    {func(s *Session) { s.queue.opts.Prefetch, s.ask, s.idle, s.woken = 100, 50, true, true }, 4, 0, true, false},
 		"nothing more to prefetch":  {func(s *Session) { s.queue.opts.Prefetch, s.queue.taken = 100, 4 }, none, 0, false, false},
 		"another worker is idle":    {func(s *Session) { s.queue.opts.Prefetch, s.ask, s.crowded = 100, 50, true }, 4, 0, true, false},
 		"a caller":                  {func(s *Session) { s.idle = true; s.wants = []*want{{n: 7}} }, 7, 0, false, false},
 		"callers, at most 512":      {func(s *Session) { s.idle = true; s.wants = []*want{{n: 500}, {n: 500}, {n: 1}} }, 512, 0, false, false},
 		"after a failure":           {func(s *Session) { s.resting = true }, none, 0, false, false},
 		"silent":                    {func(s *Session) { s.silent = true }, none, 0, false, false},
-		"behind a start":            {func(s *Session) { s.sends(); s.look = true }, none, 0, false, false},
+		"behind a start":            {func(s *Session) { s.sends(); s.woken = true }, none, 0, false, false},
 		"behind a start, with ends": {func(s *Session) { s.sends(); s.sayMany(32) }, none, 0, false, true},
 		"behind a start, more":      {func(s *Session) { s.sends(); s.more, s.queue.opts.Prefetch, s.ask = true, 100, 50 }, 50, 50, false, false},
-		"behind a finish":           {func(s *Session) { s.idle = true; s.sayMany(1); s.sends(); s.look = true }, 4, 0, true, false},
+		"behind a finish":           {func(s *Session) { s.idle = true; s.sayMany(1); s.sends(); s.woken = true }, 4, 0, true, false},
 		"behind two": {func(s *Session) {
 			s.idle = true
 			s.sayMany(1)
 			s.sends()
-			s.look = true
+			s.woken = true
 			s.sends()
 			s.sayMany(99)
 		}, none, 0, false, false},
@@ -235,7 +235,7 @@ func TestPrefetchAfterALull(t *testing.T) {
 	is := is.New(t)
 	s := seated(t, nil)
 	s.paced(10 * time.Microsecond)
-	s.ask, s.idle, s.look = 50, true, true
+	s.ask, s.idle, s.woken = 50, true, true
 	r := s.sends()
 	s.gets(r, s.brings(r, 4, 99))
 	is.Equal(s.sends(), nil) // all handlers are busy
@@ -259,7 +259,7 @@ func TestNoPrefetchBesideCrashed(t *testing.T) {
 	s.says(s.held["w.3.9.1"], store.Done)
 	r = s.sends()
 	s.gets(r, s.brings(r, 0, 99))
-	s.look = true
+	s.woken = true
 	is.True(s.sends().Start.Ahead > 0)
 }
 
@@ -308,8 +308,8 @@ func TestNext(t *testing.T) {
 		"refused":               {errors.New("OOM"), false, undo},
 		"refused, a repeat":     {errors.New("OOM"), true, repeat},
 		"the reply was lost":    {unknown, false, repeat},
-		"no member":             {store.ErrEvicted, false, evict},
-		"no member, a repeat":   {store.ErrEvicted, true, evict},
+		"no member":             {store.ErrEvicted, false, evicted},
+		"no member, a repeat":   {store.ErrEvicted, true, evicted},
 		"lost, again and again": {unknown, true, repeat},
 	} {
 		if got := next(c.err, c.lost); got != c.step {
@@ -339,7 +339,7 @@ func TestRepeats(t *testing.T) {
 	is.Equal(s.queue.taken, 0) // others may use the slots
 	is.Equal(s.sends(), nil)   // the second one is about to fail
 	s.gets(second, store.Result{StartErr: store.ErrUnknown})
-	s.look = true
+	s.woken = true
 	is.True(s.sends() == first)
 	is.True(s.sends() == second)
 	is.Equal(s.sends(), nil)
@@ -352,7 +352,7 @@ func TestRepeats(t *testing.T) {
 	s.gets(first, res)
 	is.Equal(len(s.held), 2)
 	is.Equal(s.queue.handling, 2)
-	is.True(s.look) // a new start has to ask
+	is.True(s.woken) // a new start has to ask
 	is.Equal(s.sends(), nil)
 	res = s.brings(second, 0, 0)
 	res.Answer.Before = second.Start.Round
@@ -368,7 +368,7 @@ func TestUndone(t *testing.T) {
 	ours, caller := s.holds("a", 1, ""), s.holds("b", 2, "")
 	s.say = append(s.say, ours.unbegun(store.End{Verb: store.Done}))
 	end := s.says(caller, store.Done)
-	w := &want{n: 1, got: make(chan taken, 1)}
+	w := &want{n: 1, got: make(chan supply, 1)}
 	s.wants = append(s.wants, w)
 	r := s.sends()
 	number := r.Start.Round
@@ -413,7 +413,7 @@ func TestGivenUpOnce(t *testing.T) {
 	}
 	is.True(s.silent)
 	s.endLocked(ErrNotWorking, true)
-	is.Equal([]int{q.asked, q.ending, q.taken}, []int{0, 0, 0})
+	is.Equal([]int{q.coming, q.ending, q.taken}, []int{0, 0, 0})
 }
 
 // If replies to a round are lost again and again while Redis answers heartbeats, the worker needs a new id.
@@ -433,11 +433,11 @@ func TestRepliesAreLostAgainAndAgain(t *testing.T) {
 		"Redis was loading its file":       {redis.Error("LOADING Redis is loading the dataset in memory"), true, false},
 	} {
 		s := byHand(t)
-		w := &want{n: 1, got: make(chan taken, 1)}
+		w := &want{n: 1, got: make(chan supply, 1)}
 		s.wants = append(s.wants, w)
 		r := s.sends()
 		failure := store.ErrUnknown
-		for range mostLosses {
+		for range mostUnanswered {
 			s.gets(r, store.Result{StartErr: failure})
 			s.resting = false
 			s.sends()
@@ -459,7 +459,7 @@ func TestRaisedRound(t *testing.T) {
 	t.Parallel()
 	for name, isLost := range map[string]bool{"a repeat": true, "no repeat": false} {
 		s := byHand(t)
-		s.look = true
+		s.woken = true
 		r := s.sends()
 		if isLost {
 			s.gets(r, store.Result{StartErr: store.ErrUnknown})
@@ -545,7 +545,7 @@ func TestLearn(t *testing.T) {
 	for name, c := range map[string]struct {
 		slots, ahead, got, more int
 		repeated                bool
-		idle, look, plenty      bool
+		idle, woken, plenty     bool
 		ask                     int
 	}{
 		"nothing":                   {slots: 4, idle: true, ask: 4},
@@ -560,14 +560,14 @@ func TestLearn(t *testing.T) {
 		"in a pause":                {slots: 4, more: store.InPause, idle: true, ask: 4},
 		"in a return":               {slots: 4, more: store.InReturn, idle: true, ask: 4},
 		"a wake that was passed on": {more: 9, plenty: true, ask: 8},
-		"a repeat":                  {slots: 4, got: 1, repeated: true, look: true, ask: 8},
+		"a repeat":                  {slots: 4, got: 1, repeated: true, woken: true, ask: 8},
 	} {
 		s := newState(0, true)
-		s.ask, s.look = 8, false
+		s.ask, s.woken = 8, false
 		r := &round{Round: store.Round{Start: &store.Start{Wanted: c.slots + c.ahead, Ahead: c.ahead, Idle: c.slots > 0}}}
 		s.learn(r, &store.Answer{Tasks: make([]store.Attempt, c.got), More: c.more}, c.got, c.repeated)
-		if s.idle != c.idle || s.look != c.look || s.plenty != c.plenty || s.ask != c.ask {
-			t.Errorf("%s: idle %v, look %v, plenty %v, ask %d", name, s.idle, s.look, s.plenty, s.ask)
+		if s.idle != c.idle || s.woken != c.woken || s.plenty != c.plenty || s.ask != c.ask {
+			t.Errorf("%s: idle %v, woken %v, plenty %v, ask %d", name, s.idle, s.woken, s.plenty, s.ask)
 		}
 	}
 }
@@ -628,7 +628,7 @@ func TestWants(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	s := byHand(t)
-	w, gone := &want{n: 600, got: make(chan taken, 1)}, &want{n: 3, got: make(chan taken, 1), gone: true}
+	w, gone := &want{n: 600, got: make(chan supply, 1)}, &want{n: 3, got: make(chan supply, 1), gone: true}
 	s.wants = []*want{gone, w}
 	r := s.sends()
 	is.Equal(r.Start.Wanted, 512)
@@ -648,7 +648,7 @@ func TestWants(t *testing.T) {
 		"only expired ones, and more":     {func(_ *round, res *store.Result) { s.expires(res, 9) }, true, true},
 		"only expired ones, but no other": {func(_ *round, res *store.Result) { s.expires(res, 0) }, false, true},
 	} {
-		s.wants, s.resting = []*want{{n: 1, got: make(chan taken, 1)}}, false
+		s.wants, s.resting = []*want{{n: 1, got: make(chan supply, 1)}}, false
 		r := s.sends()
 		res := s.brings(r, 0, 0)
 		c.setup(r, &res)
@@ -708,7 +708,7 @@ func TestSlotsBalance(t *testing.T) {
 		var running []*run
 		begin := func() { // starts what would begin once the lock is released
 			for _, a := range s.held {
-				if !a.away && a.run.Load() == nil && !slices.Contains(q.ready, a) && !slices.ContainsFunc(s.say, func(e *ending) bool { return e.Attempt == a.ID }) {
+				if !a.away && a.run.Load() == nil && !slices.Contains(q.ahead, a) && !slices.ContainsFunc(s.say, func(e *ending) bool { return e.Attempt == a.ID }) {
 					x := &run{queue: q, task: a, slot: 1, call: invoke.New(a.ctx, invoke.Limits{Grace: time.Hour}, "", nil), opts: q.opts, began: noon, ended: noon}
 					a.run.Store(x)
 					running = append(running, x)
@@ -719,7 +719,7 @@ func TestSlotsBalance(t *testing.T) {
 			s.lease.renewed, s.resting = noon, false
 			switch random.IntN(9) {
 			case 0, 1:
-				s.look = s.look || random.IntN(2) == 0
+				s.woken = s.woken || random.IntN(2) == 0
 				s.sends()
 			case 2, 3:
 				if len(s.flight) > 0 {
@@ -757,11 +757,11 @@ func TestSlotsBalance(t *testing.T) {
 				t.Fatalf("seed %d: %d tasks in %d of %d slots; %d reserved, %d spare", seed, len(running), q.handling, q.taken, reserved, len(q.spare))
 			}
 			bytes := 0
-			for _, a := range q.ready {
+			for _, a := range q.ahead {
 				bytes += a.size
 			}
-			if bytes != q.bytes || asked != q.asked || len(q.ready)+q.asked > 40 {
-				t.Fatalf("seed %d: %d are ready and %d (%d) asked for; %d bytes of %d", seed, len(q.ready), q.asked, asked, q.bytes, bytes)
+			if bytes != q.bytes || asked != q.coming || len(q.ahead)+q.coming > 40 {
+				t.Fatalf("seed %d: %d are ready and %d (%d) asked for; %d bytes of %d", seed, len(q.ahead), q.coming, asked, q.bytes, bytes)
 			}
 		}
 		for range q.handling {

@@ -30,7 +30,7 @@ type run struct {
 	next   *Attempt // for the slot; nil if the slot was given back
 	then   *Options // for next
 	unread error    // why the payload couldn't be read; the handler isn't called
-	ending ending   // valid once it has ended
+	ending ending   // set by who ends it: the goroutine of the handler, or disown
 }
 
 func newRun(q *Queue, t *Attempt, opts *Options, of slot, label string, now time.Time, unread error) *run {
@@ -102,10 +102,9 @@ func (r *run) forsake(cause error) bool {
 	return true
 }
 
-// end ends the task of a handler that returned err; j is the judgement on that error. If frees is
-// set, it also hands over the slot under the same lock, so that the same round asks for the next
-// task. The outcome is sent again until it's stored, or until the worker no longer holds the task
-// because it was evicted or has left.
+// end ends the task of a handler that returned err; j is the judgement on that error. If frees is set, it also hands
+// over the slot under the same lock, so that the same round asks for the next task. The outcome is sent again until
+// it's stored, or until the worker no longer holds the task because it was evicted or has left.
 func (r *run) end(err error, j judgement, frees bool) {
 	defer r.call.Free()
 	q, t := r.queue, r.task
@@ -127,13 +126,12 @@ func (r *run) end(err error, j judgement, frees bool) {
 	// If the session has ended, its slot goes to the worker's next incarnation. Otherwise the
 	// ending makes the session look for a task.
 	if t.session.ended != nil && q.session != nil {
-		q.session.lookLocked()
+		q.session.wakeLocked()
 	}
 }
 
-// outcome returns the outcome for a handler that returned err. If stays is set, the outcome isn't
-// sent while Run drains: the worker keeps the task until it leaves, which returns all remaining
-// tasks in order.
+// outcome returns the outcome for a handler that returned err. If stays is set, the outcome isn't sent while Run
+// drains: the worker keeps the task until it leaves, which returns all remaining tasks in order.
 func (r *run) outcome(err error, j judgement) (e store.End, stays bool) {
 	queue, t, failures, cause := r.queue.id, r.task, r.queue.engine.failures, context.Cause(r.call.Context())
 	if j.panicked != nil {
@@ -230,8 +228,7 @@ func (r *run) backoff(o *Options, failure error) (d time.Duration) {
 	return d
 }
 
-// decided reports whether the cause that ended a context decides what happens to the task, whatever
-// the error.
+// decided reports whether the cause that ended a context decides what happens to the task, whatever the error.
 func decided(cause error) bool {
 	return errors.Is(cause, ErrCanceled) || errors.Is(cause, ErrShutdown) || errors.Is(cause, ErrEvicted)
 }

@@ -219,7 +219,7 @@ func TestNoRoundsWhileIdle(t *testing.T) {
 			sent := func() int64 {
 				s.mu.Lock()
 				defer s.mu.Unlock()
-				return s.sent
+				return s.index
 			}
 			w.eventually("half a second passes without a round", func() bool {
 				before := sent()

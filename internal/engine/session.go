@@ -15,7 +15,7 @@ import (
 type Membership struct {
 	Worker  string
 	Asked   int64  // the token that the join specified
-	Round   int64  // rounds are numbered from the next one
+	Round   int64  // starts are numbered from the next one
 	Evicted func() // a round or a heartbeat was refused, or the worker needs a new id; called once, without a lock
 	Beat    func() // a heartbeat is wanted now; called without a lock; must not block. nil: none
 }
@@ -23,33 +23,33 @@ type Membership struct {
 // A Session is one membership of a worker in a queue, from join to leave. Whatever arrives while rounds are in
 // flight goes into the next one:
 //
-//	wake, free slot, end of a task, answer ─▶ nudge ─▶ run: receive ─▶ apply ─▶ tasks to their takers
-//	                                                        transmit ─▶ compose ─▶ Send
+//	wake, free slot, end of a task, answer ─▶ nudge ─▶ loop: receive ─▶ apply ─▶ tasks to their takers
+//	                                                         transmit ─▶ compose ─▶ Send
 type Session struct {
-	engine   *Engine
-	queue    *Queue
-	view     *store.View
-	member   Membership
-	base     context.Context // parent of the tasks' contexts
-	ctx      context.Context // ends with the session
-	stop     context.CancelFunc
-	draining chan struct{} // closed when the worker begins to leave
-	poked    chan struct{} // holds a value when run has something to do; capacity 1
-	upset    logs.Outage   // failed rounds
-	retry    store.Backoff // of failed rounds; used by run
-	refusals time.Time     // since when Redis refuses what it will soon accept; zero: it doesn't. Used by run
-	failed   time.Time     // when a round last failed; used by run
-	quiet    chan struct{} // closed when the session is silent
-	deaf     func()        // ends the subscription; set before Join returns
+	engine    *Engine
+	queue     *Queue
+	view      *store.View
+	member    Membership
+	base      context.Context // parent of the tasks' contexts
+	ctx       context.Context // ends with the session
+	stop      context.CancelFunc
+	draining  chan struct{} // closed when the worker begins to leave
+	poked     chan struct{} // holds a value when loop has something to do; capacity 1
+	upset     logs.Outage   // failed rounds
+	retry     store.Backoff // of failed rounds; used by loop
+	postponed time.Time     // since when Redis refuses what it will soon accept; zero: it doesn't. Used by loop
+	failed    time.Time     // when a round last failed; used by loop
+	silenced  chan struct{} // closed when the session is silent
+	deaf      func()        // ends the subscription; set before Join returns
 
-	mu      *monitor // the queue's; protects the fields below
-	state            // what is held, said and in flight
-	lease   lease
-	marks   marks
-	stops   stops
-	clock   *time.Timer // fires when the claimed time has come
-	looking bool        // Redis is being asked what the worker holds
-	passes  int         // heartbeats since that was last compared
+	mu          *monitor // the queue's; protects the fields below
+	state                // what is held, said and in flight
+	lease       lease
+	marks       marks
+	stops       stops
+	clock       *time.Timer // fires when the claimed time has come
+	reconciling bool        // Redis is being asked what the worker holds
+	uncompared  int         // heartbeats since that was last compared
 }
 
 func newSession(q *Queue, v *store.View, m Membership) *Session {
@@ -58,7 +58,7 @@ func newSession(q *Queue, v *store.View, m Membership) *Session {
 	q.mu.Unlock()
 	s := &Session{
 		mu: &q.mu, engine: q.engine, queue: q, view: v, member: m, base: base,
-		draining: make(chan struct{}), poked: make(chan struct{}, 1), quiet: make(chan struct{}),
+		draining: make(chan struct{}), poked: make(chan struct{}, 1), silenced: make(chan struct{}),
 		state: newState(m.Round, q.serves()), marks: marks{token: m.Asked, round: m.Round},
 		lease: lease{sure: q.engine.Lease.Sure, renewed: time.Now()}, stops: stops{attempts: map[string]int64{}},
 	}
@@ -71,8 +71,8 @@ func newSession(q *Queue, v *store.View, m Membership) *Session {
 	return s
 }
 
-// run sends rounds and handles answers until the session has ended.
-func (s *Session) run() {
+// loop sends rounds and handles answers until the session has ended.
+func (s *Session) loop() {
 	for {
 		select {
 		case <-s.poked:
@@ -84,7 +84,7 @@ func (s *Session) run() {
 	}
 }
 
-// nudge wakes run.
+// nudge wakes loop.
 func (s *Session) nudge() {
 	select {
 	case s.poked <- struct{}{}:
@@ -96,7 +96,7 @@ func (s *Session) nudge() {
 func (s *Session) transmit() {
 	for {
 		s.mu.Lock()
-		r := s.nextLocked(time.Now())
+		r := s.nextRoundLocked(time.Now())
 		s.mu.Unlock()
 		if r == nil {
 			return
@@ -123,7 +123,7 @@ func (s *Session) sayLocked(end *ending) {
 // giveBackLocked returns an unbegun task to the front.
 func (s *Session) giveBackLocked(t *Attempt) { s.sayLocked(t.unbegun(store.End{Verb: store.Stop})) }
 
-// recallLocked returns the ready tasks. Those of rounds in flight follow them, so that they don't overtake these.
+// recallLocked returns the prefetched tasks. Those of rounds in flight follow them, so that they don't overtake these.
 func (s *Session) recallLocked() {
 	s.recalls++
 	for _, t := range s.queue.withdrawLocked(func(t *Attempt) bool { return t.session == s }) {
@@ -135,11 +135,11 @@ func (s *Session) recallLocked() {
 func (s *Session) Wake() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.lookLocked()
+	return s.wakeLocked()
 }
 
-func (s *Session) lookLocked() bool {
-	s.look = true
+func (s *Session) wakeLocked() bool {
+	s.woken = true
 	s.nudge()
 	return s.ended == nil && !s.silent
 }
@@ -164,7 +164,7 @@ func (s *Session) notify(n store.Notice, message []byte) {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		if time.Now().Before(s.lease.first) || s.idle && s.talked.After(s.lease.ranked) {
-			s.lookLocked()
+			s.wakeLocked()
 		}
 	}
 }
@@ -202,7 +202,7 @@ func (s *Session) Leave(ctx context.Context) error {
 	s.mu.Unlock()
 	s.nudge()
 	select {
-	case <-s.quiet:
+	case <-s.silenced:
 	case <-ctx.Done():
 		s.End(ErrNotWorking)
 		return context.Cause(ctx)
@@ -227,7 +227,7 @@ func (s *Session) hushLocked() {
 func (s *Session) silenceLocked() {
 	if !s.silent {
 		s.silent = true
-		close(s.quiet)
+		close(s.silenced)
 	}
 }
 
@@ -238,8 +238,8 @@ func (s *Session) End(err error) {
 	s.endLocked(err, false)
 }
 
-// Refused ends the session after a heartbeat found that the worker is no longer a member.
-func (s *Session) Refused() {
+// Evicted ends the session after a heartbeat found that the worker is no longer a member.
+func (s *Session) Evicted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.evictedLocked()
@@ -269,7 +269,9 @@ func (s *Session) endLocked(err error, returned bool) {
 		s.queue.session = nil
 	}
 	s.stop()
-	s.lease.stop()
+	if s.lease.fence != nil {
+		s.lease.fence.Stop()
+	}
 	s.clock.Stop()
 	s.queue.forgoLocked()
 	s.loseFlightLocked(err)
@@ -302,8 +304,8 @@ func (s *Session) endLocked(err error, returned bool) {
 func (s *Session) loseFlightLocked(why error) {
 	unknown := &pair{why, store.ErrUnknown}
 	for _, r := range s.flight {
-		s.vacateLocked(r)
-		s.queue.asked -= r.ahead()
+		s.vacateRoundLocked(r)
+		s.queue.coming -= r.ahead()
 		for _, end := range r.ends {
 			end.tellLocked(lost(unknown))
 		}
@@ -319,7 +321,7 @@ func (s *Session) Interrupt() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for _, t := range s.held {
-		t.endLocked(ErrShutdown)
+		t.interruptLocked(ErrShutdown)
 	}
 }
 

@@ -19,7 +19,7 @@ func (q *Queue) takeTurn() {
 	defer q.mu.Unlock()
 	if q.session != nil {
 		q.spare = append(q.spare, q.grabLocked(min(q.opts.Concurrency-q.taken, store.RoundWeight))...)
-		if len(q.spare) == 0 || q.session.lookLocked() { // a round has asked in the meantime, or will ask
+		if len(q.spare) == 0 || q.session.wakeLocked() { // a round has asked in the meantime, or will ask
 			q.mu.pass = false // the caller passes turns on itself
 			return
 		}
@@ -28,7 +28,7 @@ func (q *Queue) takeTurn() {
 	q.mu.pass = false
 }
 
-func (q *Queue) grabLocked(n int) (slots []slot) {
+func (q *Queue) grabLocked(n int) []slot {
 	q.mu.pass = true
 	if q.draining {
 		q.share.Sated()
@@ -36,10 +36,7 @@ func (q *Queue) grabLocked(n int) (slots []slot) {
 	}
 	got, units := q.share.Take(min(n, q.opts.Concurrency-q.taken))
 	q.taken += got
-	for range got {
-		slots = append(slots, slot(units))
-	}
-	return slots
+	return slices.Repeat([]slot{slot(units)}, got)
 }
 
 // freeLocked returns how many more tasks the handlers could take, whatever is left of the shared capacity.
@@ -58,8 +55,7 @@ func (q *Queue) reserveLocked(n int) []slot {
 	return append(slots, q.grabLocked(n-k)...)
 }
 
-// fillLocked runs prefetched tasks in slots for which the session got no task, and returns the
-// slots left over.
+// fillLocked runs prefetched tasks in slots for which the session got no task, and returns the slots left over.
 func (q *Queue) fillLocked(slots []slot) []slot {
 	for len(slots) > 0 && q.taken <= q.opts.Concurrency {
 		t := q.nextLocked()
@@ -114,7 +110,7 @@ func (q *Queue) roomLocked() int {
 	case most == 0:
 		most = q.pace.Ahead(q.opts.Concurrency)
 	}
-	return max(most-len(q.ready)-q.asked, 0)
+	return max(most-len(q.ahead)-q.coming, 0)
 }
 
 // takeLocked runs tasks: some in slots, which the peer keeps for them, and the others as slots
@@ -123,11 +119,11 @@ func (q *Queue) takeLocked(tasks []*Attempt, slots []slot) bool {
 	if q.draining {
 		return false
 	}
-	q.ready = append(q.ready, tasks...)
+	q.ahead = append(q.ahead, tasks...)
 	for _, t := range tasks {
 		q.bytes += t.size
 	}
-	if more := len(q.ready) - len(slots); more > 0 {
+	if more := len(q.ahead) - len(slots); more > 0 {
 		slots = append(slots, q.grabLocked(more)...) // more may have become free
 	}
 	for _, of := range slots {
@@ -143,19 +139,19 @@ func (q *Queue) beginLocked(t *Attempt, of slot) {
 	q.mu.laterLocked(func() { go q.work(t, of) })
 }
 
-// nextLocked removes and returns the task that has been ready for longest, or nil.
+// nextLocked removes and returns the task that was prefetched first, or nil.
 func (q *Queue) nextLocked() *Attempt {
-	if len(q.ready) == 0 || q.draining {
+	if len(q.ahead) == 0 || q.draining {
 		return nil
 	}
-	t := q.ready[0]
-	q.ready[0] = nil
-	q.ready = q.ready[1:]
+	t := q.ahead[0]
+	q.ahead[0] = nil
+	q.ahead = q.ahead[1:]
 	q.bytes -= t.size
 	return t
 }
 
-// work runs a task in a slot, and then others as long as any is ready.
+// work runs a task in a slot, and then others as long as any is prefetched.
 func (q *Queue) work(t *Attempt, of slot) {
 	label := invoke.Label(t.session.base, q.id)
 	now := time.Now()
@@ -179,7 +175,7 @@ func (q *Queue) work(t *Attempt, of slot) {
 // isStuckLocked reports whether handlers keep prefetched tasks waiting: none has returned for a while. A positive
 // Prefetch says that they may wait.
 func (q *Queue) isStuckLocked(now time.Time, while time.Duration) bool {
-	return len(q.ready) > 0 && q.opts.Prefetch == 0 && q.pace.IsStuck(now, while)
+	return len(q.ahead) > 0 && q.opts.Prefetch == 0 && q.pace.IsStuck(now, while)
 }
 
 // vacantLocked returns the next task for a slot. It gives the slot back if there is no task, or if
@@ -214,9 +210,9 @@ func (q *Queue) reassign(r *run) {
 	}
 }
 
-// withdrawLocked removes selected tasks from the ready ones and returns them.
+// withdrawLocked removes selected tasks from the prefetched ones and returns them.
 func (q *Queue) withdrawLocked(meant func(*Attempt) bool) (tasks []*Attempt) {
-	q.ready = slices.DeleteFunc(q.ready, func(t *Attempt) bool {
+	q.ahead = slices.DeleteFunc(q.ahead, func(t *Attempt) bool {
 		if meant(t) {
 			tasks = append(tasks, t)
 			q.bytes -= t.size

@@ -10,7 +10,7 @@ import (
 // Stops are what must stop. A heartbeat names attempts; a message has a canceled payload. A round in flight may bring
 // what isn't known yet, so each is kept until all rounds that were in flight then are answered.
 type stops struct {
-	attempts map[string]int64 // → the last round that may bring it
+	attempts map[string]int64 // → the index of the last round that may bring it
 	payloads []canceled
 }
 
@@ -18,7 +18,7 @@ type stops struct {
 type canceled struct {
 	digest store.Digest
 	held   []*Attempt // the copies that the worker held when it came
-	until  int64      // the last round that may bring another copy
+	until  int64      // the index of the last round that may bring another copy
 }
 
 // covers reports whether an attempt must stop. token is the last token when the payload was canceled: what isn't newer
@@ -36,7 +36,7 @@ func (c *canceled) covers(t *Attempt, token int64) bool {
 // stopNamedLocked stops the attempts that a heartbeat has named.
 func (s *Session) stopNamedLocked(ids []string) {
 	for _, id := range ids {
-		s.stops.attempts[id] = s.sent
+		s.stops.attempts[id] = s.index
 	}
 	s.stopLocked()
 }
@@ -46,7 +46,7 @@ func (s *Session) stopPayload(message []byte) {
 	c := canceled{digest: store.CanceledBy(message)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	c.held, c.until = s.copiesLocked(c.digest), s.sent
+	c.held, c.until = s.copiesLocked(c.digest), s.index
 	s.stops.payloads = append(s.stops.payloads, c)
 	s.stopLocked()
 }
@@ -63,7 +63,7 @@ func (s *Session) copiesLocked(d store.Digest) (copies []*Attempt) {
 
 // stopLocked stops what is known by now. Call it after each answer.
 func (s *Session) stopLocked() {
-	answered := s.sent // up to this one, all are answered
+	answered := s.index // up to this one, all rounds are answered
 	for _, r := range s.flight {
 		answered = min(answered, r.index-1)
 	}
@@ -110,7 +110,7 @@ func (s *Session) stopCopies(c canceled) {
 
 // cancelLocked stops an attempt. If no handler has begun it, it ends at once.
 func (s *Session) cancelLocked(t *Attempt) {
-	t.endLocked(ErrCanceled)
+	t.interruptLocked(ErrCanceled)
 	for _, t := range s.queue.withdrawLocked(func(other *Attempt) bool { return other == t }) {
 		s.sayLocked(t.unbegun(store.End{Verb: store.Drop, Reason: canceledWord}))
 	}

@@ -29,8 +29,8 @@ var outcomes = map[store.Ending]worqrtrace.Outcome{
 	store.Fail: worqrtrace.Failed, store.Stop: worqrtrace.Stopped, store.Drop: worqrtrace.Canceled,
 }
 
-// settledLocked tells a Trace what Redis has answered to the attempt's ending.
-func (t *Attempt) settledLocked(end *ending, what store.Settled) {
+// answeredLocked tells a Trace what Redis has answered to the attempt's ending.
+func (t *Attempt) answeredLocked(end *ending, what store.Settled) {
 	over := tracing.End{Outcome: outcomes[end.Verb], Kind: end.Kind, Why: end.Reason, Delay: end.Delay}
 	switch {
 	case what == store.Gone:

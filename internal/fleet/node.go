@@ -216,7 +216,7 @@ func (n *node) send(ctx context.Context, b *beat) (err error) {
 		switch {
 		case errors.Is(failed, store.ErrEvicted):
 			answered, refused = true, true
-			m.Refused()
+			m.Evicted()
 		case failed != nil:
 			err = cmp.Or(err, f.Describe("heartbeat", m.queue.Name, failed)) // the first one, so that changes aren't logged
 			m.Unheard()
