@@ -56,7 +56,7 @@ func (p *Peer) examine(ctx context.Context, opts *inspect.CheckOptions, repair b
 		config.Nodes = p.lines.Nodes
 	}
 	r, returned, err := doctor.Examine(ctx, config)
-	p.fleet.Counts().Returned.Add(int64(returned))
+	p.fleet.Counts().TasksReturned.Add(int64(returned))
 	if err != nil && !repair {
 		return nil, lacking(err)
 	}

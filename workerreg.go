@@ -158,7 +158,7 @@ func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
 // Stats returns the peer's counters, over all queues.
 func (p *Peer) Stats() inspect.PeerStats {
 	s, f := statsOf(p.engine.Counts.Sum()), p.fleet.Counts()
-	s.WorkersEvicted, s.TasksReturned, s.TimesEvicted = f.Swept.Load(), f.Returned.Load(), f.Evicted.Load()
+	s.WorkersEvicted, s.TasksReturned, s.TimesEvicted = f.WorkersEvicted.Load(), f.TasksReturned.Load(), f.TimesEvicted.Load()
 	return s
 }
 

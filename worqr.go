@@ -418,7 +418,7 @@ func public(err error) error {
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
 	case errors.Is(err, store.ErrLost):
 		return fmt.Errorf("%w: %w", ErrUnknownOutcome, err)
-	case errors.Is(err, store.ErrEvicted):
+	case errors.Is(err, store.ErrNoMember):
 		return ErrEvicted
 	case errors.Is(err, store.ErrDuplicate):
 		return ErrDuplicate

@@ -54,8 +54,8 @@ type Config struct {
 type Hub struct {
 	Config
 
-	mu     sync.Mutex
-	queues map[store.Keys]*queue // with watches; protected by mu
+	mu     sync.Mutex            // protects the fields below; Listen and stop are called under it, and mustn't call back
+	queues map[store.Keys]*queue // with watches
 }
 
 // New returns a Hub. It does no I/O.
@@ -71,7 +71,7 @@ type queue struct {
 	over    chan struct{} // closed when no watch is left
 }
 
-// A watch is a name that callers wait for.
+// A watch is a name that callers wait for. The lock of its Hub protects it.
 type watch struct {
 	name    string
 	callers map[*caller]bool

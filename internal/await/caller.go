@@ -8,7 +8,7 @@ import (
 )
 
 // A caller waits for the next end of a name's task. Once it is added, only the goroutine that
-// reads the queue accesses it.
+// reads the queue accesses it, except that others may end it.
 type caller struct {
 	began time.Time
 	done  chan verdict // holds a value once the wait has ended

@@ -28,7 +28,7 @@ func next(err error, lost bool) step {
 	switch {
 	case err == nil:
 		return take
-	case errors.Is(err, store.ErrEvicted):
+	case errors.Is(err, store.ErrNoMember):
 		return evicted
 	case lost, errors.Is(err, store.ErrUnknown):
 		return repeat
@@ -81,7 +81,7 @@ func (s *Session) note(now time.Time, r *round, o outcome) {
 	switch {
 	case o.brief, trouble != nil && r.at.Before(s.failed):
 		return
-	case errors.Is(trouble, store.ErrEvicted):
+	case errors.Is(trouble, store.ErrNoMember):
 		trouble = nil // Redis answers; the fleet says that the worker was evicted
 	}
 	if trouble != nil {

@@ -19,8 +19,8 @@
 // # Locks
 //
 // A queue and its sessions share one lock, Queue.mu, which Session.mu points to. While it's held, nothing is logged, no
-// handler, callback or method of an error is called, and nothing waits or does I/O: that's deferred until it's
-// released. A log line is only put aside, so neither a heartbeat nor the goroutine that reads replies ever calls a
+// handler, callback or method of an error is called, and nothing waits or does I/O: who
+// releases it then does that. A log line is only put aside, so neither a heartbeat nor the goroutine that reads replies ever calls a
 // logger. Two locks are taken under it, one at a time: the one of internal/capacity, and that of a Trace's events.
 // internal/invoke has one for each call of a handler, which may return just as Grace ends. No lock is taken under
 // these. Methods that end in Locked expect the lock. The engine calls back Membership.Evicted and Beat,

@@ -124,7 +124,7 @@ func (w *world) beat(s *Session) *store.Pulse {
 	h := store.Heartbeat{Worker: s.member.Worker, Lease: w.engine.Lease.Grant, Queues: []*store.Shared{w.view.Shared}, Judge: []bool{false}}
 	heard := h.Send(w.Context(), w.view.Control, keys.NewSpace("p"))
 	switch err := heard.Errs[0]; {
-	case errors.Is(err, store.ErrEvicted):
+	case errors.Is(err, store.ErrNoMember):
 		s.Evicted()
 	case err != nil:
 		s.Unheard()

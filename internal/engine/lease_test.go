@@ -252,7 +252,7 @@ func TestEvictedOnce(t *testing.T) {
 		r := &round{Round: store.Round{Start: &store.Start{}}}
 		for range 2 {
 			s.Evicted()
-			s.handle(r, store.Result{StartErr: store.ErrEvicted})
+			s.handle(r, store.Result{StartErr: store.ErrNoMember})
 		}
 		synctest.Wait()
 		is.New(t).Equal(told, 1)

@@ -308,8 +308,8 @@ func TestNext(t *testing.T) {
 		"refused":               {errors.New("OOM"), false, undo},
 		"refused, a repeat":     {errors.New("OOM"), true, repeat},
 		"the reply was lost":    {unknown, false, repeat},
-		"no member":             {store.ErrEvicted, false, evicted},
-		"no member, a repeat":   {store.ErrEvicted, true, evicted},
+		"no member":             {store.ErrNoMember, false, evicted},
+		"no member, a repeat":   {store.ErrNoMember, true, evicted},
 		"lost, again and again": {unknown, true, repeat},
 	} {
 		if got := next(c.err, c.lost); got != c.step {

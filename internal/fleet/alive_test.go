@@ -72,7 +72,7 @@ func TestManyStartAtOnce(t *testing.T) {
 	is.Equal(idsOf(all), before)
 	is.Equal(slices.Sorted(slices.Values(members(t, c, all[0].Space.Queue("q")))), before)
 	for _, f := range all {
-		is.Equal(f.Counts().Swept.Load(), int64(0))
+		is.Equal(f.Counts().WorkersEvicted.Load(), int64(0))
 	}
 }
 
@@ -129,8 +129,8 @@ func TestOneSurvivor(t *testing.T) {
 	}
 	until(t, "the survivor may evict others", func() bool {
 		n := survivor.present().nodes[store.Somewhere]
-		n.mu.Lock()
-		defer n.mu.Unlock()
+		n.worker.mu.Lock()
+		defer n.worker.mu.Unlock()
 		return n.witness.judges(time.Now(), n.made()) != 0
 	})
 	var dead []string
@@ -147,8 +147,8 @@ func TestOneSurvivor(t *testing.T) {
 	if took := time.Since(began); took > lease*5/3 {
 		t.Errorf("it took %v", took)
 	}
-	is.Equal(survivor.Counts().Swept.Load(), int64(others))
-	until(t, "they are counted", func() bool { return survivor.Counts().Returned.Load() == others*each*queues })
+	is.Equal(survivor.Counts().WorkersEvicted.Load(), int64(others))
+	until(t, "they are counted", func() bool { return survivor.Counts().TasksReturned.Load() == others*each*queues })
 	until(t, "they are off the roster", func() bool {
 		return redistest.Do(t, c, "SCARD", survivor.Space.Workers()) == int64(1)
 	})
@@ -236,12 +236,12 @@ func TestJoinAgain(t *testing.T) {
 		delete(w.members, "q")
 		w.mu.Unlock()
 		w.forsake(m, engine.ErrNotWorking) // as if the reply to its leave had been lost
-		is.True(leaveOnce(t, f, q, m.id, m.Last()))
+		is.True(leaveOnce(t, f, q, m.id, m.session.Last()))
 		pass()
 		is.NoErr(f.Join(t.Context(), queueOf(f, "q")))
 		is.Equal(members(t, c, q), []string{f.ID()})
 		is.Equal(waiting(t, c, q), 350)
-		is.True(!leaveOnce(t, f, q, m.id, m.Last())) // a late copy
+		is.True(!leaveOnce(t, f, q, m.id, m.session.Last())) // a late copy
 		is.Equal(members(t, c, q), []string{f.ID()})
 	}
 }
@@ -320,7 +320,7 @@ func TestEvictionFails(t *testing.T) {
 		}
 		return len(left) == 0
 	})
-	is.Equal(f.Counts().Evicted.Load(), int64(0))
+	is.Equal(f.Counts().TimesEvicted.Load(), int64(0))
 }
 
 // Living peers call evict about once in a third of a lease for each queue, however many they are.
@@ -426,7 +426,7 @@ func TestFrozenNode(t *testing.T) {
 	steady(frozen)
 	for _, f := range all {
 		is.True(slices.Contains(ids, f.ID()))
-		is.Equal(f.Counts().Evicted.Load(), int64(0))
+		is.Equal(f.Counts().TimesEvicted.Load(), int64(0))
 	}
 }
 
@@ -472,9 +472,9 @@ func TestNodes(t *testing.T) {
 	c.Move(t, slot, other)
 	until(t, "it is at its new node", func() bool { h, _ := at("q"); return h == other.Addr() })
 	_, spared := at("q")
-	is.True(spared.After(moved.Add(f.lease.Grant)))
+	is.True(spared.After(moved.Add(f.times.Grant)))
 	_, spared = at(staying)
-	is.True(spared.Before(moved.Add(f.lease.Grant)))
+	is.True(spared.Before(moved.Add(f.times.Grant)))
 	settled("q", other)
 	until(t, "the empty node is gone", func() bool {
 		w.mu.Lock()

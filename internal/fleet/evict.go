@@ -16,14 +16,14 @@ import (
 
 const atOnce = 8 // queues in one exchange: heartbeats wait for it, and each call may take a few milliseconds
 
-// askLocked makes the node evict the dead workers of a queue, and return tasks.
-func (n *node) askLocked(m *member) {
-	if !slices.Contains(n.asked, m) {
-		n.asked = append(n.asked, m)
+// evictFromLocked makes the node evict the dead workers of a queue, and return tasks.
+func (n *node) evictFromLocked(m *member) {
+	if !slices.Contains(n.toEvict, m) {
+		n.toEvict = append(n.toEvict, m)
 	}
 	if !n.evicting {
 		n.evicting = true
-		n.loops.Go(n.evict)
+		n.worker.loops.Go(n.evict)
 	}
 }
 
@@ -32,7 +32,7 @@ func (n *node) askLocked(m *member) {
 // been faster.
 func (n *node) evict() {
 	for {
-		some, judge := n.asks()
+		some, judge := n.nextLooks()
 		if len(some) == 0 {
 			return
 		}
@@ -40,27 +40,27 @@ func (n *node) evict() {
 		for i, m := range some {
 			queues[i] = m.queue.Shared
 		}
-		ctx, cancel := context.WithTimeout(n.ctx, n.patience())
-		looks, errs := store.LookAll(ctx, n.fleet.Lines.Control, queues, judge, n.fleet.lease.Beat)
+		ctx, cancel := context.WithTimeout(n.worker.ctx, n.worker.patience())
+		looks, errs := store.LookAll(ctx, n.worker.fleet.Lines.Control, queues, judge, n.worker.fleet.times.Beat)
 		cancel()
-		if n.ctx.Err() == nil {
+		if n.worker.ctx.Err() == nil {
 			n.note(&n.evicts, "can't evict workers or return their tasks; retrying", cmp.Or(errs...))
 		}
 		n.looked(some, looks, errs)
 	}
 }
 
-// asks takes queues to look at, and Redis's time until which workers may be evicted from each. If there are
+// nextLooks takes queues to look at, and Redis's time until which workers may be evicted from each. If there are
 // none, the loop ends.
-func (n *node) asks() (some []*member, judge []int64) {
+func (n *node) nextLooks() (some []*member, judge []int64) {
 	now, made := time.Now(), n.made()
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	if n.ctx.Err() != nil {
-		n.asked = nil
+	n.worker.mu.Lock()
+	defer n.worker.mu.Unlock()
+	if n.worker.ctx.Err() != nil {
+		n.toEvict = nil
 	}
-	some = n.asked[:min(atOnce, len(n.asked))]
-	n.asked = slices.Clone(n.asked[len(some):])
+	some = n.toEvict[:min(atOnce, len(n.toEvict))]
+	n.toEvict = slices.Clone(n.toEvict[len(some):])
 	n.evicting = len(some) > 0
 	for _, m := range some {
 		judge = append(judge, n.judgesLocked(m, now, made))
@@ -69,9 +69,9 @@ func (n *node) asks() (some []*member, judge []int64) {
 }
 
 func (n *node) looked(some []*member, looks []store.Look, errs []error) {
-	f, dead := n.fleet, evictions{}
-	rarely := f.lease.Beat / 16
-	n.mu.Lock()
+	f, dead := n.worker.fleet, evictions{}
+	rarely := f.times.Beat / 16
+	n.worker.mu.Lock()
 	for i, m := range some {
 		for _, d := range looks[i].Evicted {
 			dead.add(m.queue.ID, d)
@@ -79,7 +79,7 @@ func (n *node) looked(some []*member, looks []store.Look, errs []error) {
 		switch wait := looks[i].Wait; {
 		case errs[i] != nil: // a heartbeat asks again
 		case wait == 0:
-			n.askLocked(m)
+			n.evictFromLocked(m)
 		case wait > 0:
 			if at := time.Now().Add(max(wait+time.Millisecond, rarely)); m.due.IsZero() || at.Before(m.due) { // an attempt may have to stop
 				m.due = at
@@ -87,12 +87,12 @@ func (n *node) looked(some []*member, looks []store.Look, errs []error) {
 		}
 	}
 	for id, o := range dead {
-		if o.again = !n.dead[id].IsZero(); !o.again {
-			n.dead[id] = time.Now()
-			f.counts.Swept.Add(1)
+		if o.again = !n.worker.dead[id].IsZero(); !o.again {
+			n.worker.dead[id] = time.Now()
+			f.counts.WorkersEvicted.Add(1)
 		}
 	}
-	n.mu.Unlock()
+	n.worker.mu.Unlock()
 	n.soon()
 	f.notes.Add(func() {
 		for i, m := range some {
@@ -110,7 +110,7 @@ func (f *Fleet) Fail(ctx context.Context, worker string) (returned int, err erro
 	if o := dead[worker]; o != nil {
 		f.evictedOther(store.Worker{ID: worker}, o)
 	}
-	return returned, joined(append(errs, store.Unregister(ctx, f.Lines.Calls, f.Space, worker)))
+	return returned, combined(append(errs, store.Unregister(ctx, f.Lines.Calls, f.Space, worker)))
 }
 
 // Sweep checks every queue once, evicts workers that were already silent for too long at an earlier
@@ -118,10 +118,10 @@ func (f *Fleet) Fail(ctx context.Context, worker string) (returned int, err erro
 func (f *Fleet) Sweep(ctx context.Context) (failed []string, err error) {
 	dead, _, errs := f.byHand(ctx, "")
 	failed = slices.Sorted(maps.Keys(dead)) // UUIDv7s sort by the time they were made
-	f.counts.Swept.Add(int64(len(dead)))
+	f.counts.WorkersEvicted.Add(int64(len(dead)))
 	last := context.WithoutCancel(ctx)
 	f.report(dead, f.registered(last, failed))
-	return failed, joined(append(errs, store.Unregister(last, f.Lines.Calls, f.Space, failed...), store.Prune(ctx, f.Lines.Calls, f.Space)))
+	return failed, combined(append(errs, store.Unregister(last, f.Lines.Calls, f.Space, failed...), store.Prune(ctx, f.Lines.Calls, f.Space)))
 }
 
 // byHand evicts one worker, or, without one, those that are dead, from each queue and each failed queue. If Redis
@@ -167,9 +167,9 @@ func (f *Fleet) byHandOn(ctx context.Context, q store.Keys, id, worker string, d
 		if err != nil {
 			return 0, err
 		}
-		judge = now + f.lease.Beat.Milliseconds()
+		judge = now + f.times.Beat.Milliseconds()
 	}
-	l, err := store.EvictAll(ctx, f.Lines.Calls, q, worker, judge, f.lease.Beat)
+	l, err := store.EvictAll(ctx, f.Lines.Calls, q, worker, judge, f.times.Beat)
 	for _, d := range l.Evicted {
 		dead.add(id, d)
 	}
@@ -180,8 +180,8 @@ func (f *Fleet) byHandOn(ctx context.Context, q store.Keys, id, worker string, d
 // most is the largest number of errors in one error.
 const most = 20
 
-// joined combines the errors of many queues: it returns the first few.
-func joined(errs []error) error {
+// combined combines the errors of many queues: it returns the first few.
+func combined(errs []error) error {
 	errs = slices.DeleteFunc(errs, func(err error) bool { return err == nil })
 	if len(errs) > most {
 		errs = append(errs[:most:most], fmt.Errorf("more errors: %d", len(errs)-most))
@@ -222,7 +222,7 @@ func (f *Fleet) report(dead evictions, were map[string]store.Worker) {
 			attrs = append(attrs, "name", w.Name, "host", w.Host, "pid", w.PID)
 		}
 		queues := slices.Compact(slices.Sorted(slices.Values(o.queues)))
-		if f.lines.Allow(queues[0]) {
+		if f.limit.Allow(queues[0]) {
 			f.Log.Warn("worqr: evicted a worker whose lease expired", append(attrs, "queues", queues, "tasks", o.tasks, "evicted_at", o.at)...)
 		}
 	}

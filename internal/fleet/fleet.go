@@ -15,14 +15,15 @@
 //
 // The run loop of a worker joins and leaves queues, and may wait for Redis. Each node has a loop
 // that sends heartbeats and waits for nothing else, and one that evicts, which runs only while a
-// heartbeat has asked for it. Neither calls the logger or a hook: what they have to say is put
-// into Fleet.notes.
+// heartbeat has asked for it. Neither calls the logger or a hook of the fleet: what they have to say is put
+// into Fleet.notes. But heartbeats call methods of errors, and Config.LostWrites of the engine.
 //
 // # Locks
 //
-// worker.joining is held during joins and leaves, and is taken before worker.mu. Fleet.mu and
-// worker.mu are never held together, only protect reading and writing their fields, and no method of
-// a session is called under them.
+// worker.joining is held during joins and while one queue is left, and is taken before worker.mu. A worker that
+// stops sets closing and takes it only to wait for a join: afterwards, none begins, and the id stays. Fleet.mu
+// and worker.mu are never held together, only protect reading and writing their fields, and no method of a
+// session is called under them.
 package fleet
 
 import (
@@ -75,20 +76,20 @@ type Config struct {
 // A Fleet is a peer's view of the fleet.
 type Fleet struct {
 	Config
-	lease  engine.Lease
+	times  engine.Lease // of Config.Lease
 	counts Counts
 	warned sync.Once    // warns about the eviction policy
-	lines  logs.Limiter // about evicted workers
-	notes  logs.Calls   // what heartbeats have to say
+	limit  logs.Limiter // of lines about evicted workers
+	notes  logs.Calls   // what heartbeats have to say: unlike lines of Log, notes may do I/O and call methods of errors
 
 	mu     sync.Mutex // protects the fields below
-	id     string
-	used   bool    // id has been registered
-	worker *worker // nil while not started
+	id     string     // of the worker; comeBack changes it a moment after worker.id
+	used   bool       // id has been registered
+	worker *worker    // nil while not started
 }
 
 // Counts are counters of the work done.
-type Counts struct{ Swept, Returned, Evicted atomic.Int64 }
+type Counts struct{ WorkersEvicted, TasksReturned, TimesEvicted atomic.Int64 }
 
 // A Queue is a queue that the worker serves or should serve.
 type Queue struct {
@@ -103,8 +104,8 @@ func New(c Config) *Fleet {
 		c.Log.Warn("worqr: notes of heartbeats are missing, since a logger or a hook blocks", "notes", n)
 	}
 	return &Fleet{
-		Config: c, lease: engine.LeaseOf(c.Lease), id: store.NewID(),
-		lines: logs.Limiter{Say: c.Log.Warn, What: "worqr: more workers were evicted", Each: evictedLines, All: evictedLines},
+		Config: c, times: engine.LeaseOf(c.Lease), id: store.NewID(),
+		limit: logs.Limiter{Say: c.Log.Warn, What: "worqr: more workers were evicted", Each: evictedLines, All: evictedLines},
 		notes: logs.Calls{Dropped: lost, Panicked: func(any) { lost(1) }},
 	}
 }
@@ -117,7 +118,7 @@ const evictedLines = 50
 // suppressed lines.
 func (f *Fleet) Flush() {
 	f.notes.Flush()
-	f.lines.Flush()
+	f.limit.Flush()
 }
 
 // Counts returns the counters since the fleet was created.
@@ -158,7 +159,7 @@ func (f *Fleet) Start(ctx context.Context) error {
 	f.mu.Unlock()
 	if err := w.register(ctx, f.Lines.Calls, w.id); err != nil {
 		if errors.Is(err, store.ErrUnknown) { // it may be registered
-			tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.lease.Beat)
+			tidy, cancel := context.WithTimeout(context.WithoutCancel(ctx), f.times.Beat)
 			defer cancel()
 			_ = store.Unregister(tidy, f.Lines.Control, f.Space, w.id) // best effort
 		}
@@ -242,7 +243,7 @@ func (f *Fleet) Session(id string) (s *engine.Session, err error) {
 	err = fmt.Errorf("%w; call StartWorker and StartWork first", engine.ErrNotWorking)
 	f.with(func(w *worker) {
 		if m := w.members[id]; m != nil {
-			s, err = m.Session, nil
+			s, err = m.session, nil
 		} else if w.wanted[id] != nil {
 			err = fmt.Errorf("%w, and is coming back", engine.ErrEvicted)
 		}
@@ -254,7 +255,7 @@ func (f *Fleet) Session(id string) (s *engine.Session, err error) {
 func (f *Fleet) Sessions() (all []*engine.Session) {
 	f.with(func(w *worker) {
 		for _, m := range w.members {
-			all = append(all, m.Session)
+			all = append(all, m.session)
 		}
 	})
 	return all

@@ -53,7 +53,7 @@ func (f *Fleet) Unfit() error {
 			return NotJoined(name)
 		}
 	}
-	if silent := time.Since(w.beatenLocked()); f.Lease > 0 && silent >= f.lease.Sure {
+	if silent := time.Since(w.beatenLocked()); f.Lease > 0 && silent >= f.times.Sure {
 		return fmt.Errorf("%w; the last answered heartbeat was sent %v ago", engine.ErrLeaseExpired, silent.Round(time.Millisecond))
 	}
 	return nil
@@ -71,7 +71,7 @@ const stuckAfter = 30 * time.Second
 // hasn't begun a turn for far longer than a turn may take.
 func (f *Fleet) Stuck() (err error) {
 	f.with(func(w *worker) {
-		most := max(stuckAfter, 2*(w.patience()+f.lease.Beat))
+		most := max(stuckAfter, 2*(w.patience()+f.times.Beat))
 		for _, n := range w.nodes {
 			if since := time.Since(n.turned); since > most {
 				err = fmt.Errorf("no heartbeat has been attempted for %v", since.Round(time.Second))

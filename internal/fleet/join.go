@@ -84,7 +84,7 @@ func keysOf(queues []*Queue) []store.Keys {
 	return all
 }
 
-const maxAsks = 100 // tries to join a queue while other workers leave it
+const maxTries = 100 // tries to join a queue while other workers leave it
 
 var errCrowd = errors.New("other workers keep leaving the queue; try again")
 
@@ -99,7 +99,7 @@ func (w *worker) joinAt(ctx context.Context, id string, queues []*Queue, describ
 	}
 	control := w.fleet.Lines.Control
 	for tries := 0; len(queues) > 0; tries++ {
-		if tries == maxAsks {
+		if tries == maxTries {
 			fail(queues[0], errCrowd)
 			return first
 		}
@@ -116,7 +116,7 @@ func (w *worker) joinAt(ctx context.Context, id string, queues []*Queue, describ
 			asked, unsure = append(asked, q), append(unsure, owed)
 			joins = append(joins, store.Join{Queue: q.Shared, Asked: max(tokens[i], 0), Round: round})
 		}
-		answers, errs := store.JoinAll(ctx, control, id, w.fleet.lease.Grant, joins)
+		answers, errs := store.JoinAll(ctx, control, id, w.fleet.times.Grant, joins)
 		queues = nil
 		for i, q := range asked {
 			err := errs[i]
@@ -163,7 +163,7 @@ func (w *worker) isNone(m membership, round int64) {
 // joined begins the session with a queue that the worker has joined under id.
 func (w *worker) joined(q *Queue, id string, j store.Join) error {
 	m := &member{queue: q, id: id}
-	m.Session = q.Engine.Join(q.View, engine.Membership{
+	m.session = q.Engine.Join(q.View, engine.Membership{
 		Worker: id, Asked: j.Asked, Round: j.Round, Evicted: func() { w.wasEvicted(id) }, Beat: func() { w.beatNow(q.ID) },
 	})
 	w.mu.Lock()
@@ -183,7 +183,7 @@ func (w *worker) joined(q *Queue, id string, j store.Join) error {
 	w.fleet.Trace.Joined(traced(q.ID, id))
 	w.mu.Unlock()
 	if q.Handled {
-		m.Wake()
+		m.session.Wake()
 	}
 	return nil
 }

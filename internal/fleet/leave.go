@@ -31,14 +31,14 @@ func (w *worker) leave(ctx context.Context) error {
 	}
 	w.mu.Lock()
 	members := slices.Collect(maps.Values(w.members))
-	dead := slices.Collect(maps.Keys(w.dead))
+	ids := append(slices.Collect(maps.Keys(w.dead)), w.id) // dead workers may stay: their registrations expire
 	w.mu.Unlock()
 	errs := make([]error, len(members))
 	each(members, func(i int, m *member) { errs[i] = w.end(ctx, m) })
 	w.stop()
 	w.ended()
 	for _, m := range members {
-		m.Unlisten()
+		m.session.Unlisten()
 	}
 
 	tidy, cancel := context.WithTimeout(ctx, lastTries)
@@ -46,10 +46,9 @@ func (w *worker) leave(ctx context.Context) error {
 		tidy, cancel = context.WithTimeout(context.WithoutCancel(ctx), lastTry)
 	}
 	defer cancel()
-	ids := append(dead, w.id)    // dead workers may stay: their registrations expire
 	calls := w.fleet.Lines.Calls // which wait longer than a heartbeat may take
 	last := w.retry(tidy, func() error {
-		return joined([]error{w.settleAll(tidy, calls), store.Unregister(tidy, calls, w.fleet.Space, ids...)})
+		return combined([]error{w.settleAll(tidy, calls), store.Unregister(tidy, calls, w.fleet.Space, ids...)})
 	})
 	w.mu.Lock()
 	for i, m := range members {
@@ -58,7 +57,7 @@ func (w *worker) leave(ctx context.Context) error {
 		}
 	}
 	w.mu.Unlock()
-	if err := joined(append(errs, last)); err != nil {
+	if err := combined(append(errs, last)); err != nil {
 		return fmt.Errorf("leave: Redis didn't confirm it; peers will return this worker's tasks when its lease expires: %w", err)
 	}
 	return nil
@@ -75,12 +74,12 @@ func each[T any](all []T, do func(i int, one T)) {
 // end leaves a queue, and ends its session. If that fails, the membership is owed. After an eviction, there's nothing
 // left to do.
 func (w *worker) end(ctx context.Context, m *member) error {
-	err := m.Leave(ctx)
+	err := m.session.Leave(ctx)
 	w.fleet.left(m, err)
-	if errors.Is(err, engine.ErrEvicted) || errors.Is(err, store.ErrEvicted) {
+	if errors.Is(err, engine.ErrEvicted) || errors.Is(err, store.ErrNoMember) {
 		err = nil
 	}
-	last, why := m.Last(), w.fleet.Describe("leave", m.queue.Name, err) // calls methods of the error
+	last, why := m.session.Last(), w.fleet.Describe("leave", m.queue.Name, err) // calls methods of the error
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.rounds[m.queue.Keys] = last
@@ -93,9 +92,9 @@ func (w *worker) end(ctx context.Context, m *member) error {
 // forsake ends the session of a membership before the worker leaves. Rounds may be sent until the
 // session has ended.
 func (w *worker) forsake(m *member, why error) {
-	m.End(why)
-	m.Unlisten()
-	round := m.Last()
+	m.session.End(why)
+	m.session.Unlisten()
+	round := m.session.Last()
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.owed[m.membership()] = round
@@ -122,7 +121,7 @@ func (w *worker) settleAll(ctx context.Context, by store.Runner) error {
 			errs[i] = fmt.Errorf("%s: %w", m.queue.Workers(), err)
 		}
 	})
-	return joined(errs)
+	return combined(errs)
 }
 
 // settleWorked ends a membership under which the worker has worked and that it couldn't leave. So what it held can start
@@ -183,7 +182,7 @@ func (w *worker) part(ctx context.Context, queue string) error {
 		delete(w.members, queue)
 	}
 	w.mu.Unlock()
-	m.Unlisten()
+	m.session.Unlisten()
 	w.outdate()
 	if err := w.announce(context.WithoutCancel(ctx)); err != nil {
 		w.fleet.Log.Debug("worqr: can't update the registration", "err", err) // retried

@@ -16,7 +16,7 @@ import (
 // node has its own clock and may stall independently. That's why each has its own heartbeats, and
 // its own witness decides whether the worker may evict others there.
 type node struct {
-	*worker
+	worker    *worker
 	home      string
 	registers bool          // the registration is renewed with its heartbeats
 	due       chan struct{} // some heartbeat is due earlier than expected; capacity 1
@@ -28,7 +28,7 @@ type node struct {
 	witness  witness
 	turned   time.Time // when its loop last began a turn
 	answered time.Time // when the last answered heartbeat was sent, or the node was found
-	asked    []*member // queues whose dead workers it has been asked to evict
+	toEvict  []*member // queues whose dead workers it has been asked to evict
 	evicting bool      // a loop does that
 }
 
@@ -64,19 +64,19 @@ func (w *worker) beatNow(id string) {
 // keep sends the heartbeats of the node: regularly those of all queues in one exchange, and in between
 // those of queues whose heartbeat is due.
 func (n *node) keep() {
-	every := n.fleet.lease.Beat
+	every := n.worker.fleet.times.Beat
 	retry := store.NewBackoff()
 	var regular time.Time
 	timer := time.NewTimer(0)
 	defer timer.Stop()
 	for {
 		select {
-		case <-n.ctx.Done():
+		case <-n.worker.ctx.Done():
 			return
 		case <-timer.C:
 		case <-n.due:
 		}
-		n.gather()
+		n.worker.gather()
 		all := !time.Now().Before(regular)
 		b := n.next(all)
 		if all && n.isLeft() {
@@ -84,10 +84,10 @@ func (n *node) keep() {
 		}
 		var err error
 		if all && n.registers || len(b.members) > 0 {
-			ctx, cancel := context.WithTimeout(n.ctx, n.patience())
+			ctx, cancel := context.WithTimeout(n.worker.ctx, n.worker.patience())
 			err = n.send(ctx, b)
 			cancel()
-			if n.ctx.Err() != nil {
+			if n.worker.ctx.Err() != nil {
 				return
 			}
 			n.note(&n.beats, "heartbeats fail; retrying", err)
@@ -106,10 +106,10 @@ func (n *node) keep() {
 // regular returns when the next regular heartbeat is due. It waits if the worker may evict others a moment later: when
 // connections keep being cut, there may be no other chance.
 func (n *node) regular(now time.Time) time.Time {
-	every := n.fleet.lease.Beat
+	every := n.worker.fleet.times.Beat
 	at := now.Add(store.Jitter(every/5) + every*4/5)
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.worker.mu.Lock()
+	defer n.worker.mu.Unlock()
 	if ripe := n.witness.ripe(); ripe.After(at) && !ripe.After(now.Add(every)) {
 		return ripe
 	}
@@ -118,34 +118,34 @@ func (n *node) regular(now time.Time) time.Time {
 
 // note leaves a note about an error, or its end, for the log.
 func (n *node) note(upset *logs.Outage, what string, err error) {
-	attrs := []any{"worker", n.fleet.ID()}
+	attrs := []any{"worker", n.worker.fleet.ID()}
 	if n.home != store.Somewhere {
 		attrs = append(attrs, "node", n.home)
 	}
-	n.fleet.notes.Add(func() { upset.Note(n.fleet.Log, what, err, attrs...) })
+	n.worker.fleet.notes.Add(func() { upset.Note(n.worker.fleet.Log, what, err, attrs...) })
 }
 
 // isLeft reports whether the node has no queues anymore. Then it's gone, and a queue that comes back gets a new one.
 func (n *node) isLeft() bool {
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.worker.mu.Lock()
+	defer n.worker.mu.Unlock()
 	if n.registers {
 		return false
 	}
-	for _, m := range n.members {
+	for _, m := range n.worker.members {
 		if m.node == n {
 			return false
 		}
 	}
-	delete(n.nodes, n.home)
+	delete(n.worker.nodes, n.home)
 	return true
 }
 
 // earliest returns when the next heartbeat is due: the regular one, or that of a queue.
 func (n *node) earliest(regular time.Time) time.Time {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	for _, m := range n.members {
+	n.worker.mu.Lock()
+	defer n.worker.mu.Unlock()
+	for _, m := range n.worker.members {
 		if m.node == n && !m.due.IsZero() && m.due.Before(regular) {
 			regular = m.due
 		}
@@ -163,15 +163,15 @@ type beat struct {
 // next composes the next heartbeat: on all queues, or on those on which one is due.
 func (n *node) next(all bool) *beat {
 	now, made := time.Now(), n.made()
-	n.mu.Lock()
-	defer n.mu.Unlock()
+	n.worker.mu.Lock()
+	defer n.worker.mu.Unlock()
 	n.turned = now
-	if n.worked != n.id {
-		n.worked, n.witness = n.id, witness{beat: n.fleet.lease.Beat}
+	if n.worked != n.worker.id {
+		n.worked, n.witness = n.worker.id, witness{beat: n.worker.fleet.times.Beat}
 	}
 	b := &beat{sent: now}
-	b.Worker, b.Registers, b.TTL, b.Lease = n.id, all && n.registers, n.ttl(), n.fleet.lease.Grant
-	for _, m := range n.members {
+	b.Worker, b.Registers, b.TTL, b.Lease = n.worker.id, all && n.registers, n.worker.ttl(), n.worker.fleet.times.Grant
+	for _, m := range n.worker.members {
 		due := !m.due.IsZero() && !m.due.After(now)
 		if m.node != n || !all && !due {
 			continue
@@ -192,34 +192,34 @@ func (n *node) next(all bool) *beat {
 // judgesLocked returns Redis's time until which a call that is sent now may evict workers from a queue; 0 if it
 // may not. made is when the connection was made.
 func (n *node) judgesLocked(m *member, now, made time.Time) int64 {
-	if now.Before(m.spared) || n.home == store.Somewhere && n.fleet.Lines.InCluster() { // then its queues are on several nodes
+	if now.Before(m.spared) || n.home == store.Somewhere && n.worker.fleet.Lines.InCluster() { // then its queues are on several nodes
 		return 0
 	}
 	return n.witness.judges(now, made)
 }
 
 // made returns when the connection for the node's heartbeats was made.
-func (n *node) made() time.Time { return n.fleet.Lines.Control.Made(n.home) }
+func (n *node) made() time.Time { return n.worker.fleet.Lines.Control.Made(n.home) }
 
 // send sends a heartbeat, which renews the leases, and handles the answers.
 func (n *node) send(ctx context.Context, b *beat) (err error) {
-	f := n.fleet
+	f := n.worker.fleet
 	heard := b.Send(ctx, f.Lines.Control, f.Space)
 	now, made := time.Now(), n.made()
-	n.mu.Lock()
+	n.worker.mu.Lock()
 	seen := n.witness
-	n.mu.Unlock()
-	var lapsed, answered, refused bool
+	n.worker.mu.Unlock()
+	var lapsed, answered, evicted bool
 	redis := seen.redis
 	for i, m := range b.members {
 		pulse, failed := heard.Pulses[i], heard.Errs[i]
 		switch {
-		case errors.Is(failed, store.ErrEvicted):
-			answered, refused = true, true
-			m.Evicted()
+		case errors.Is(failed, store.ErrNoMember):
+			answered, evicted = true, true
+			m.session.Evicted()
 		case failed != nil:
 			err = cmp.Or(err, f.Describe("heartbeat", m.queue.Name, failed)) // the first one, so that changes aren't logged
-			m.Unheard()
+			m.session.Unheard()
 		default:
 			answered = true
 			if n.isAt(m) { // otherwise another node has answered, by its own clock
@@ -232,14 +232,14 @@ func (n *node) send(ctx context.Context, b *beat) (err error) {
 	if b.Registers {
 		err = cmp.Or(err, heard.Err)
 		answered = answered || len(b.members) == 0 && heard.Err == nil
-		if heard.Err == nil && !heard.Registered && !refused { // otherwise the peer that evicted this id has removed it
-			n.outdate()
-			n.hurry()
+		if heard.Err == nil && !heard.Registered && !evicted { // otherwise the peer that evicted this id has removed it
+			n.worker.outdate()
+			n.worker.hurry()
 		}
 	}
 	if answered {
-		n.mu.Lock()
-		defer n.mu.Unlock()
+		n.worker.mu.Lock()
+		defer n.worker.mu.Unlock()
 		n.answered = b.sent
 		n.witness.redis = redis
 		n.witness.answered(b.sent, now, made, lapsed)
@@ -248,20 +248,20 @@ func (n *node) send(ctx context.Context, b *beat) (err error) {
 }
 
 func (n *node) receive(m *member, pulse *store.Pulse, sent time.Time) {
-	m.Pulse(pulse, sent)
-	if f := n.fleet; pulse.Over && f.Over != nil {
+	m.session.Pulse(pulse, sent)
+	if f := n.worker.fleet; pulse.Unasserted && f.Over != nil {
 		f.notes.Add(func() { f.Over(store.Target{Name: m.queue.Name, ID: m.queue.ID, Keys: m.queue.Keys}) })
 	}
 	if pulse.Evict {
-		n.mu.Lock()
-		defer n.mu.Unlock()
-		n.askLocked(m)
+		n.worker.mu.Lock()
+		defer n.worker.mu.Unlock()
+		n.evictFromLocked(m)
 	}
 }
 
 // gather moves each queue to the node that has it now, in a cluster. That node sends a heartbeat
-// immediately, since the last one may have been a while ago. For a lease, no worker is evicted from
-// the queue: leases were counted by another clock, and the workers may still be looking for it.
+// immediately, since the last one may have been a while ago. Until what was granted there has run out, no worker is
+// evicted from the queue: leases were counted by another clock, and the workers may still be looking for it.
 func (w *worker) gather() {
 	if !w.fleet.Lines.InCluster() {
 		return
@@ -274,12 +274,12 @@ func (w *worker) gather() {
 			continue // keep it where it is
 		}
 		now := time.Now()
-		m.node, m.due, m.spared = w.enterLocked(home), now, now.Add(w.fleet.lease.Grant)
+		m.node, m.due, m.spared = w.enterLocked(home), now, now.Add(w.fleet.times.Grant)
 		m.node.soon()
 	}
 }
 
 // isAt reports whether a queue is still at the node.
 func (n *node) isAt(m *member) bool {
-	return n.home == store.Somewhere || n.fleet.Lines.Control.Home(m.queue.Keys) == n.home
+	return n.home == store.Somewhere || n.worker.fleet.Lines.Control.Home(m.queue.Keys) == n.home
 }

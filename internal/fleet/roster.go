@@ -86,7 +86,7 @@ func (w *worker) tidy(ctx context.Context) {
 	w.mu.Lock()
 	var dead []string
 	for id, at := range w.dead {
-		if now.Sub(at) >= nameless*f.lease.Beat/4 {
+		if now.Sub(at) >= nameless*f.times.Beat/4 {
 			dead = append(dead, id)
 			delete(w.dead, id)
 		}
@@ -123,7 +123,7 @@ const nameless = 9
 
 // registered returns the registrations of workers that still have one, by id, of at most a page. It gives up soon.
 func (f *Fleet) registered(ctx context.Context, ids []string) map[string]store.Worker {
-	ctx, cancel := context.WithTimeout(ctx, max(f.lease.Beat/4, 500*time.Millisecond))
+	ctx, cancel := context.WithTimeout(ctx, max(f.times.Beat/4, 500*time.Millisecond))
 	defer cancel()
 	all := map[string]store.Worker{}
 	workers, _ := store.Registrations(ctx, f.Lines.Calls, f.Space, ids[:min(len(ids), page)])

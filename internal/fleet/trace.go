@@ -39,7 +39,7 @@ func (f *Fleet) left(m *member, err error) {
 // returned counts tasks that this peer has returned.
 func (f *Fleet) returned(id string, tasks int) {
 	if tasks > 0 {
-		f.counts.Returned.Add(int64(tasks))
+		f.counts.TasksReturned.Add(int64(tasks))
 		t := traced(id, f.ID())
 		t.Tasks = tasks
 		f.Trace.TasksReturned(t)

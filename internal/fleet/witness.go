@@ -7,7 +7,7 @@ import "time"
 // can't observe that, but it knows what would keep them silent:
 //
 //   - Redis was down, or its clock jumped. All leases expire together, and some peers come
-//     back before others. So heartbeats must have been answered without a gap for a whole lease.
+//     back before others. So heartbeats must have been answered without a gap for a whole lease, three beats.
 //   - Redis is slow. A peer that has to connect first needs several round trips. So a heartbeat
 //     that takes longer than half the time between two counts as a gap.
 //   - All connections were cut, and some peers sent a heartbeat again sooner than others. So the

@@ -56,9 +56,9 @@ type membership struct {
 
 // A member is a membership with its session.
 type member struct {
-	*engine.Session
-	queue *Queue
-	id    string // of the worker
+	session *engine.Session
+	queue   *Queue
+	id      string // of the worker
 
 	// Protected by worker.mu.
 	node   *node     // that sends its heartbeats
@@ -92,16 +92,16 @@ func (w *worker) hurry() {
 // node that is down, and the other nodes still need the steps after it.
 func (w *worker) patience() time.Duration {
 	if w.fleet.Lines.InCluster() {
-		return 8 * w.fleet.lease.Beat
+		return 8 * w.fleet.times.Beat
 	}
-	return 2 * w.fleet.lease.Beat
+	return 2 * w.fleet.times.Beat
 }
 
 // belong is the run loop. It maintains the worker's memberships until the worker ends: it joins and
 // leaves queues, and comes back after an eviction. Heartbeats don't wait for that. What is urgent begins a turn at once;
 // others are rarer if heartbeats are.
 func (w *worker) belong() {
-	f, beat := w.fleet, w.fleet.lease.Beat
+	f, beat := w.fleet, w.fleet.times.Beat
 	every := min(beat, max(time.Second, beat/100))
 	retry := store.NewBackoff()
 	timer := time.NewTimer(every)
@@ -114,7 +114,7 @@ func (w *worker) belong() {
 		case <-w.turn:
 		}
 		ctx, cancel := context.WithTimeout(w.ctx, w.patience())
-		err := w.look(ctx)
+		err := w.maintain(ctx)
 		w.tidy(ctx)
 		cancel()
 		if w.ctx.Err() != nil {
@@ -142,8 +142,8 @@ func (w *worker) await(ctx context.Context) error {
 
 func (w *worker) pass() { <-w.joining }
 
-// look is one turn of the run loop.
-func (w *worker) look(ctx context.Context) error {
+// maintain is one turn of the run loop.
+func (w *worker) maintain(ctx context.Context) error {
 	if w.await(ctx) != nil {
 		return nil // another join is taking a while
 	}
@@ -211,7 +211,7 @@ func (w *worker) comeBack(ctx context.Context) {
 	f.mu.Unlock()
 	f.CameBack()
 
-	f.counts.Evicted.Add(1)
+	f.counts.TimesEvicted.Add(1)
 	queues := slices.Sorted(maps.Keys(members))
 	f.Log.Warn("worqr: this worker was evicted; coming back under a new id", "worker", old, "new", id, "name", f.Name, "queues", queues)
 	f.Trace.Evicted(worqrtrace.Worker{At: time.Now(), WorkerID: old, NewID: id, Name: f.Name, Queues: publics(queues)})
@@ -267,7 +267,7 @@ func (w *worker) compareFormer(ctx context.Context) {
 func (w *worker) lookForLoss(ctx context.Context, all []*member) (sure bool) {
 	queues, marks := make([]store.Keys, len(all)), make([]int64, len(all))
 	for i, m := range all {
-		queues[i], marks[i] = m.queue.Keys, m.Mark()
+		queues[i], marks[i] = m.queue.Keys, m.session.Mark()
 	}
 	sure = true
 	tokens, errs := store.Tokens(ctx, w.fleet.Lines.Control, queues)
@@ -276,7 +276,7 @@ func (w *worker) lookForLoss(ctx context.Context, all []*member) (sure bool) {
 			sure = false
 			continue
 		}
-		m.Compare(tokens[i], marks[i])
+		m.session.Compare(tokens[i], marks[i])
 	}
 	return sure
 }

@@ -11,7 +11,7 @@ import (
 
 // A want is a job for which Redis wants the times after a given time.
 type want struct {
-	*job
+	job   *job
 	after time.Time
 	word  store.Word
 }
@@ -107,9 +107,9 @@ func (s *Schedules) send(ctx context.Context, l *site, wants []want) error {
 				return err
 			}
 		}
-		w.prints = append(w.prints, p.print)
+		w.job.prints = append(w.job.prints, p.print)
 		jobs, size = append(jobs, w.job), size+len(spec.Record)
-		all = append(all, store.Schedule{Name: w.name, Since: since, Prints: w.prints, Times: p.times, Record: spec.Record})
+		all = append(all, store.Schedule{Name: w.job.name, Since: since, Prints: w.job.prints, Times: p.times, Record: spec.Record})
 	}
 	if len(all) == 0 {
 		return nil

@@ -41,7 +41,7 @@ func (s *Schedules) plan(ctx context.Context, l *site, w want) *plan {
 		s.fault(w, err)
 		return nil
 	default:
-		w.flaw = nil
+		w.job.flaw = nil
 	}
 	return &p
 }
@@ -49,10 +49,10 @@ func (s *Schedules) plan(ctx context.Context, l *site, w want) *plan {
 // timed calls plan of a job's spec in a goroutine of its own, since that calls user code. If that
 // hangs, timed calls it again only once it has returned.
 func (s *Schedules) timed(ctx context.Context, l *site, w want) (plan, error) {
-	if w.hung != nil {
+	if w.job.hung != nil {
 		select {
-		case <-w.hung:
-			w.hung = nil
+		case <-w.job.hung:
+			w.job.hung = nil
 		default:
 			return plan{}, errHangs
 		}
@@ -70,7 +70,7 @@ func (s *Schedules) timed(ctx context.Context, l *site, w want) (plan, error) {
 	case <-time.After(maxNext):
 	case <-ctx.Done():
 	}
-	w.hung = done
+	w.job.hung = done
 	return plan{}, errHangs
 }
 
@@ -81,10 +81,10 @@ func (s *Schedules) fault(w want, err error) {
 		kind, attrs = errPanicked, append(attrs, "stack", p.stack)
 	}
 	never := errors.Is(err, ErrNever)
-	if kind == w.flaw || never && w.word == store.ScheduleMore { // Redis has its last times
+	if kind == w.job.flaw || never && w.word == store.ScheduleMore { // Redis has its last times
 		return
 	}
-	w.flaw = kind
+	w.job.flaw = kind
 	if never {
 		s.say(w.job, s.Log.Warn, "worqr: a schedule has no further times", attrs...)
 		return

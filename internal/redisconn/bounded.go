@@ -30,10 +30,10 @@ const slowestReply = 64 << 10
 // a whole reply or request; a boundedConn extends them as long as bytes keep flowing.
 type boundedConn struct {
 	net.Conn
-	alive   *life       // of the line; nil if the connection belongs to none
-	secure  bool        // with TLS
-	heard   atomic.Bool // something was received
-	bounds  bounds
+	alive   *life         // of the line; nil if the connection belongs to none
+	secure  bool          // with TLS
+	heard   atomic.Bool   // something was received
+	bounds  bounds        // this, timeout and due belong to the one who reads
 	timeout time.Duration // that the driver has set for the reply
 	due     time.Time     // the deadline; zero if there is none
 	writes  time.Duration // for a write

@@ -53,7 +53,7 @@ type Line struct {
 	queue   []*bunch         // not written yet
 	flight  []*bunch         // being written, or written and not answered
 	written int              // how many in flight are written
-	conn    redis.Conn       // changed only by run
+	conn    redis.Conn       // changed only by run, and by Close once that has ended
 	made    time.Time        // when conn was made; zero if there is none
 	next    replacement      // of conn
 	known   map[*Script]bool // scripts that Send has sent on conn, so that the server knows them
@@ -86,7 +86,7 @@ type bunch struct {
 	replies []Reply
 	done    func([]Reply)
 
-	turn   bool      // of Do: it's sent when nothing is in flight
+	turn   bool      // of Do: it's sent when nothing is in flight; done doesn't block: it's called under the lock, too
 	whole  bool      // it contains the scripts' sources: the server doesn't know their digests
 	since  time.Time // when it came
 	left   time.Time // when its caller has left, if that was after it was sent

@@ -62,7 +62,7 @@ type request struct {
 }
 
 // A Subscription is a listener for the messages of some topics. Its functions are called on the
-// connection's goroutine, and must not block.
+// connection's goroutine, and must not block. No lock is held then: they may take one under which others call Add.
 type Subscription struct {
 	Topics  []Topic
 	Message func(channel string, data []byte)

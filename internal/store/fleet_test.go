@@ -73,7 +73,7 @@ func TestHeartbeatAgain(t *testing.T) {
 			is.Equal(heard.Again, c.again)
 			is.Equal(h.Judge[0], !c.again)
 			is.Equal(heard.Err == nil, c.again)
-			is.Equal(errors.Is(heard.Errs[0], ErrEvicted), c.again) // it's no member
+			is.Equal(errors.Is(heard.Errs[0], ErrNoMember), c.again) // it's no member
 			is.True(!heard.Registered)
 		})
 	}

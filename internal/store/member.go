@@ -100,15 +100,15 @@ func Leave(ctx context.Context, r Runner, q *Shared, worker string, round int64)
 
 // A Pulse is the answer to a heartbeat.
 type Pulse struct {
-	Deadline int64    // when the lease would have expired, in ms of Redis time
-	Now      int64    // ms of Redis time
-	Held     int      // attempts of the worker
-	More     int      // how many tasks can start now; or InPause or InReturn
-	Rank     int      // place among the idle workers; -1 when not among them
-	Idle     int      // how many workers are idle, if this one holds something
-	Stops    []string // attempts that must stop
-	Evict    bool     // call evict
-	Over     bool     // there are schedules that no peer asserts anymore
+	Deadline   int64    // when the lease would have expired, in ms of Redis time
+	Now        int64    // ms of Redis time
+	Held       int      // attempts of the worker
+	More       int      // how many tasks can start now; or InPause or InReturn
+	Rank       int      // place among the idle workers; -1 when not among them
+	Idle       int      // how many workers are idle, if this one holds something
+	Stops      []string // attempts that must stop
+	Evict      bool     // call evict
+	Unasserted bool     // there are schedules that no peer asserts anymore
 }
 
 // HeartbeatCall returns the call of one heartbeat; several can be sent together. judge says that the
@@ -117,7 +117,7 @@ func HeartbeatCall(s *Shared, worker string, lease time.Duration, judge bool) re
 	return heartbeat.call(s, worker, lease.Milliseconds(), flag(judge))
 }
 
-// ReadHeartbeat reads the answer to a HeartbeatCall. It fails with ErrEvicted when the worker isn't a
+// ReadHeartbeat reads the answer to a HeartbeatCall. It fails with ErrNoMember when the worker isn't a
 // member of the queue.
 func ReadHeartbeat(reply redisconn.Reply) (*Pulse, error) {
 	in := read(reply.Value, reply.Err)
@@ -126,7 +126,7 @@ func ReadHeartbeat(reply redisconn.Reply) (*Pulse, error) {
 	}
 	p.Stops = in.strings()
 	asks := in.int()
-	p.Evict, p.Over = asks&1 != 0, asks&2 != 0
+	p.Evict, p.Unasserted = asks&1 != 0, asks&2 != 0
 	return p, in.err
 }
 

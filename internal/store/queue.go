@@ -132,8 +132,8 @@ func oldest(ctx context.Context, r Runner, q keys.Queue, now, taken int64, liste
 }
 
 var (
-	pause = verb("pause")
-	drop  = verb("delete")
+	pause    = verb("pause")
+	deletion = verb("delete")
 )
 
 // Pause keeps every worker from starting tasks of a queue. who is any text but "", which Count returns.
@@ -152,7 +152,7 @@ const stalls = 100
 // earlier ones may be left, it fails.
 func Delete(ctx context.Context, r Runner, q keys.Queue) error {
 	for least, stalled, first := int64(math.MaxInt64), 0, true; ; first = false {
-		in := drop.ask(ctx, r, q, flag(first))
+		in := deletion.ask(ctx, r, q, flag(first))
 		left := in.int()
 		if in.err != nil || left == 0 { // tasks that wait now are new
 			return in.err

@@ -152,7 +152,7 @@ const (
 )
 
 // Read reads the reply to the call of a Finish: what happened to each of its ends, in their order after Call, and
-// how many failed tasks were dropped, since more than MaxFailed had failed. It fails with ErrEvicted
+// how many failed tasks were dropped, since more than MaxFailed had failed. It fails with ErrNoMember
 // when the worker isn't a member of the queue.
 func (f *Finish) Read(r redisconn.Reply) (settled []Settled, dropped int, err error) {
 	in := read(r.Value, r.Err)
@@ -217,7 +217,7 @@ type Answer struct {
 	Now    int64         // ms of Redis time
 }
 
-// Read reads the reply to the call of a Start. It fails with ErrEvicted when the worker isn't a
+// Read reads the reply to the call of a Start. It fails with ErrNoMember when the worker isn't a
 // member of the queue.
 func (r *Start) Read(of keys.Queue, reply redisconn.Reply) (*Answer, error) {
 	in := read(reply.Value, reply.Err)

@@ -23,7 +23,7 @@ import (
 
 // The refusals of scripts.
 var (
-	ErrEvicted   = errors.New("the worker isn't a member of the queue")
+	ErrNoMember  = errors.New("the worker isn't a member of the queue")
 	ErrDuplicate = errors.New("an equal unique task is waiting or running")
 	ErrTooLarge  = errors.New("the call is too large")
 	ErrLost      = errors.New("the cancel is gone from Redis")
@@ -31,7 +31,7 @@ var (
 
 // refusals maps the first word of a refusal to its error.
 var refusals = map[string]error{
-	"EVICTED": ErrEvicted, "DUPLICATE": ErrDuplicate, "TOOLARGE": ErrTooLarge, "LOST": ErrLost,
+	"EVICTED": ErrNoMember, "DUPLICATE": ErrDuplicate, "TOOLARGE": ErrTooLarge, "LOST": ErrLost,
 }
 
 // Refusal converts the error reply of a script that refused to the error of that refusal.

@@ -81,7 +81,7 @@ func (s *sentinels) inquire(q *inquiry) {
 }
 
 // chooseLocked returns the newest answer, unless it's older than the current one. If most sentinels of the URL agree
-// on an older master, they were set up again, so it believes them.
+// on an older master, they were set up again, so it believes them and lowers the current epoch.
 func (s *sentinels) chooseLocked(all []string, answers []answer, errs []error) (newest answer, err error) {
 	var older []answer
 	final := true // they would answer the same again

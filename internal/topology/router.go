@@ -39,7 +39,7 @@ type Router struct {
 	errand sync.WaitGroup // goroutines
 }
 
-// A node is a node of a cluster.
+// A node is a node of a cluster. Router.mu protects it.
 type node struct {
 	*redisconn.Line
 	used   time.Time

@@ -44,7 +44,7 @@ type sentinels struct {
 	first     string                // the sentinel to believe first; "" for the first one listed
 	kept      map[string]redis.Conn // to sentinels, while they aren't in use
 	asking    *inquiry              // in progress; nil if there is none
-	current   answer                // the master that is followed; its epoch only rises
+	current   answer                // the master that is followed; its epoch falls only in chooseLocked
 	replaced  context.Context       // ends when another server becomes the master
 	replace   context.CancelFunc
 	followers map[*follower]bool

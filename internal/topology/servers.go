@@ -87,7 +87,7 @@ func Of(dial redisconn.Dial) *Servers { return &Servers{dial: dial} }
 func (s *Servers) Dial() redisconn.Dial { return s.dial }
 
 // OnChange calls tell after another server has replaced the previous one, as in a failover, and all
-// connections to the old one are closed. tell must not block.
+// connections to the old one are closed. tell must not block. In a cluster, earlier functions are called, too.
 func (s *Servers) OnChange(tell func()) {
 	if s.cluster != nil {
 		s.cluster.onChange(tell)

@@ -21,7 +21,7 @@ import (
 type Cluster struct {
 	seeds []string // never forgotten
 	dial  func(address string) redisconn.Dial
-	met   atomic.Bool // a server was asked whether it is in cluster mode
+	met   atomic.Bool // a server has said whether it is in cluster mode; set by the Router
 
 	mu     sync.RWMutex       // protects the fields below
 	owners [keys.Slots]string // "" if it isn't known

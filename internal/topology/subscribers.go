@@ -28,13 +28,13 @@ type Subscribers struct {
 	timer   *time.Timer // of the next look; nil if none is due
 }
 
-// A listenedNode is a node with listeners.
+// A listenedNode is a node with listeners. Subscribers.mu protects it.
 type listenedNode struct {
 	*redisconn.Subscriber
 	listeners int
 }
 
-// A place says on which node a subscription is.
+// A place says on which node a subscription is. Subscribers.mu protects it.
 type place struct {
 	slot int // or anySlot
 	at   string
