@@ -133,8 +133,7 @@ func (c *checkup) through(n store.Node) error {
 		for _, f := range page {
 			switch {
 			case !f.Ours:
-				c.found(inspect.Finding{Kind: unknown, Severity: inspect.SeverityNotice, Key: words.Clip(f.Name),
-					Text: "worqr uses no key with this name. Find out which program wrote it, and give that program another prefix."})
+				c.unknown(f.Name)
 				continue
 			case f.Is == string(f.Key.Type):
 				c.note(f.Key)
@@ -171,6 +170,17 @@ func (c *checkup) exam(k store.Key) *exam {
 		c.exams[*k.Queue] = e
 	}
 	return e
+}
+
+// unknown reports a key that isn't one of ours.
+func (c *checkup) unknown(key string) {
+	f := inspect.Finding{Kind: unknown, Severity: inspect.SeverityNotice, Key: words.Clip(key),
+		Text: "worqr uses no key with this name. Find out which program wrote it, and give that program another prefix."}
+	if name, ok := strings.CutPrefix(key, c.Prefix+":queues:"); ok && !strings.ContainsAny(name, "{}") {
+		f.Severity = inspect.SeverityWarning
+		f.Text = fmt.Sprintf("A producer left out the braces: it should push to %s:queues:{%s}. These tasks aren't served.", c.Prefix, words.Shown(name))
+	}
+	c.found(f)
 }
 
 func (c *checkup) foreign(k store.Key, is string) {

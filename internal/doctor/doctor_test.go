@@ -118,7 +118,8 @@ func TestExamineDamages(t *testing.T) {
 		{"SET crashes:{q} x", foreign, "error", "crashes:{q}", false, 0},
 		{"SET worker:w9 x", foreign, "error", "worker:w9", false, 0},
 		{"SET protocol:{q} x", unknown, "notice", "protocol:{q}", false, 0},
-		{"SET x:queues:{q} x", "", "", "", false, 0}, // of another fleet
+		{"LPUSH queues:q x", unknown, "warning", "queues:q", false, 0}, // without braces
+		{"SET x:queues:{q} x", "", "", "", false, 0},                   // of another fleet
 		{"SET once:{q}:n k:a ; SET result:{q}:k:a x ; SET canceled:{q}:x 1 ; HSET crashes:{q} x 1 ; ZADD ages:{q} 1 1", "", "", "", false, 0},
 		{"ZADD workers:{q} 9e15 w9 ; HSET rounds:{q} w9 1", dead, "warning", "workers:{q}", true, 0},
 	} {
