@@ -57,8 +57,8 @@ func (q *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error]
 }
 
 // RequeueFailed puts the failed tasks with these ids at the back of the queue, or under their key,
-// resets their counts, and returns how many. Tasks that OnFailed is handling stay, and so do those
-// whose key, or for unique ones whose payload, has a task that waits or runs.
+// resets their counts, and returns how many. Unknown ids are skipped. Tasks that OnFailed is handling stay, and so
+// do those whose key, or for unique ones whose payload, has a task that waits or runs.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 	return q.withFailed("RequeueFailed", "requeue failed tasks", ids, func(names []string) (int, error) {
 		n, err := store.Requeue(ctx, q.peer.calls, q.keys, names)

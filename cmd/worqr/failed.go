@@ -197,6 +197,21 @@ func (c *requeueCommand) Run(ctx context.Context, con *console, q *worqr.Queue) 
 	if err != nil {
 		return c.cutOff(con.out, err, n, words.Counted(n, "task")+" requeued", map[string]any{"requeued": n})
 	}
-	err = c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", words.Counted(n, "task"))
-	return toldIf(n < len(c.IDs), err)
+	if err := c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", words.Counted(n, "task")); err != nil || n == len(c.IDs) {
+		return err
+	}
+	unknown := len(c.IDs) - n
+	for t, err := range q.Failed(ctx) {
+		if err != nil {
+			return err
+		}
+		if slices.Contains(c.IDs, t.ID) {
+			unknown--
+			con.say("%s stays failed: a task with its key, or an equal unique one, waits or runs", t.ID)
+		}
+	}
+	if unknown > 0 {
+		con.say("%s not found among the failed tasks, unless OnFailed is handling one; to list them, use: %s", words.Counted(unknown, "id"), c.command("failed QUEUE", string(c.Queue)))
+	}
+	return errTold
 }
