@@ -28,7 +28,7 @@ type Task struct {
 	Token     int64               // the fencing token: rises with every start on the queue
 	Retries   int                 // attempts that failed before this one
 	Crashes   int                 // workers that died holding it
-	Attempt   int                 // 1 for the first: 1 + Retries + Crashes
+	Attempt   int                 // 1 + Retries + Crashes; stops and snoozes don't count, so 1 doesn't mean that it never ran
 	Failure   *inspect.FailedTask // for OnFailed: what happened
 	Result    []byte              // you may set it, up to Options.MaxResult; EventDone and Queue.Result carry it
 
@@ -295,12 +295,13 @@ func (q *Queue) CancelKey(ctx context.Context, key string) (*CancelReport, error
 func (q *Queue) cancelReport(began time.Time, key string, r store.Receipt) *CancelReport {
 	now := time.Now()
 	q.peer.trace.Canceled(worqrtrace.Queue{At: now, Queue: q.name, Key: key, Tasks: r.Removed, Took: now.Sub(began)})
-	return &CancelReport{Removed: r.Removed, queue: q, receipt: r}
+	return &CancelReport{Removed: r.Removed, Running: len(r.Attempts), queue: q, receipt: r}
 }
 
 // A CancelReport says what a cancel did. It isn't safe for concurrent use.
 type CancelReport struct {
 	Removed int // waiting copies
+	Running int // attempts that it found running or prefetched; of over 250 workers, some that stop at once may be missing
 
 	queue   *Queue
 	receipt store.Receipt // its attempts are those that may still run
@@ -335,5 +336,5 @@ func (t Task) LogValue() slog.Value {
 func (c CancelReport) Format(s fmt.State, _ rune) { logs.Show(s, "cancel", c) }
 
 func (c CancelReport) LogValue() slog.Value {
-	return slog.GroupValue(slog.Int("removed", c.Removed))
+	return slog.GroupValue(slog.Int("removed", c.Removed), slog.Int("running", c.Running))
 }

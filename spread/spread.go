@@ -227,6 +227,7 @@ func (s *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 	for _, r := range c.reports {
 		if r != nil {
 			c.Removed += r.Removed
+			c.Running += r.Running
 		}
 	}
 	return c, err
@@ -235,6 +236,7 @@ func (s *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 // A CancelReport says what a cancel did on all queues. It isn't safe for concurrent use.
 type CancelReport struct {
 	Removed int // waiting copies
+	Running int // attempts that it found running
 
 	reports []*worqr.CancelReport // nil where the cancel failed
 }

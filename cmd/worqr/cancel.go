@@ -46,13 +46,18 @@ func (c *cancelCommand) Run(ctx context.Context, con *console, q *worqr.Queue) (
 	defer done()
 	waited := report.Wait(waiting)
 	late := errors.Is(waited, context.DeadlineExceeded) && ctx.Err() == nil
-	text := fmt.Sprintf("%d removed", report.Removed)
-	row := map[string]any{"removed": report.Removed, "still_running": waited != nil}
+	text := fmt.Sprintf("%d removed, %d running", report.Removed, report.Running)
+	row := map[string]any{"removed": report.Removed, "running": report.Running, "still_running": waited != nil}
+	none := report.Removed+report.Running == 0
 	switch {
 	case waited != nil && !late:
-		return c.cutOff(con.out, waited, 1, text+"; running copies were told to stop", row)
-	case waited == nil:
-		text += ", none running"
+		return c.cutOff(con.out, waited, 1, text+" and told to stop", row)
+	case none:
+		text = "nothing found"
+	case waited == nil && report.Running == 1:
+		text += ": it has ended"
+	case waited == nil && report.Running > 1:
+		text += ": they have ended"
 	}
 	if err := c.tell(con.out, row, "%s", text); err != nil {
 		return err
@@ -60,8 +65,8 @@ func (c *cancelCommand) Run(ctx context.Context, con *console, q *worqr.Queue) (
 	if late && c.Wait > 0 {
 		con.say("a copy is still running after %s; to find its worker: worqr explain", age(c.Wait))
 	}
-	if report.Removed == 0 && c.Key == nil {
-		con.say("no task without a key was waiting with this payload; to cancel by key, use: %s", c.command("cancel --key KEY QUEUE", string(c.Queue)))
+	if none && c.Key == nil {
+		con.say("no task without a key has this payload; to cancel by key, use: %s", c.command("cancel --key KEY QUEUE", string(c.Queue)))
 	}
 	return toldIf(late && c.Wait > 0, nil)
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"context"
 	"fmt"
 	"reflect"
 	"slices"
@@ -116,8 +117,9 @@ func TestCancelAndRemove(t *testing.T) {
 	ctx := t.Context()
 	q := s.peer.Queue("q")
 	s.is.NoErr(q.Enqueue(ctx, []byte("a"), []byte("a"), []byte("b")))
-	s.is.Equal(s.run(exitWell, "cancel", "q", "a"), "2 removed, none running\n")
+	s.is.Equal(s.run(exitWell, "cancel", "q", "a"), "2 removed, 0 running\n")
 	s.is.True(strings.Contains(s.run(exitWell, "cancel", "q", "a"), "by key, use: worqr cancel --key KEY --prefix "+s.args[3]+" q\n"))
+	s.is.Equal(s.run(exitWell, "cancel", "q", "--key", "k"), "nothing found\n")
 	s.input("b", exitWell, "cancel", "q")
 	s.run(exitWell, "enqueue", "q", "c", "--key", "k", "--in", "1h")
 	s.is.Equal(s.rows(exitWell, "cancel", "q", "--key", "k")[0]["removed"], 1.)
@@ -148,11 +150,31 @@ func TestCancelRunning(t *testing.T) {
 	q := peertest.Working(t, s.peer, "q")
 	peertest.Enqueue(t, q, "a")
 	task := peertest.Take(t, q)
-	s.is.True(strings.Contains(s.run(exitUnwell, "cancel", "q", "a", "--wait", "500ms"), "still running after 500ms"))
+	s.is.Equal(s.rows(exitWell, "cancel", "q", "a", "--wait", "0s")[0], map[string]any{"removed": 0., "running": 1., "still_running": true})
+	said := s.run(exitUnwell, "cancel", "q", "a", "--wait", "500ms")
+	s.is.True(strings.Contains(said, "0 removed, 1 running\n") && strings.Contains(said, "still running after 500ms") && !strings.Contains(said, "--key"))
 	s.is.True(strings.Contains(s.run(exitUnwell, "drain", "q", "--timeout", "500ms"), "1 task still running"))
 	s.is.NoErr(task.Finish(ctx))
 	s.run(exitWell, "drain", "q")
 	s.is.True(peertest.Stats(t, q).Paused)
+}
+
+// cancel says that it has stopped what ran.
+func TestCancelStops(t *testing.T) {
+	s := newShell(t)
+	ctx := t.Context()
+	q := s.peer.Queue("q")
+	q.Handle(func(ctx context.Context, _ *worqr.Task) error {
+		<-ctx.Done()
+		return context.Cause(ctx)
+	}, &worqr.HandleOptions{Concurrency: 3})
+	peertest.Run(t, s.peer)
+	peertest.Enqueue(t, q, "a", "a")
+	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: "k"}))(t)
+	s.run(exitWell, "cancel", "q", "other") // loads the scripts
+	peertest.Eventually(t, "all run", func() bool { return peertest.Stats(t, q).Running == 3 })
+	s.is.Equal(s.run(exitWell, "cancel", "q", "a"), "0 removed, 2 running: they have ended\n")
+	s.is.Equal(s.run(exitWell, "cancel", "q", "--key", "k"), "0 removed, 1 running: it has ended\n")
 }
 
 // Nothing is deleted without its name.

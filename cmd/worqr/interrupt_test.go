@@ -153,8 +153,8 @@ func TestInterruptCancel(t *testing.T) {
 	peertest.Enqueue(t, q, "a", "a")
 	task := peertest.Take(t, q)
 	row, said := s.interrupted(s.link.DeafenAt(task.AttemptID, 1), "cancel", "q", "a", "--json") // it waits
-	s.is.Equal(said, "worqr: interrupted: 1 removed; running copies were told to stop\n")
-	s.is.Equal(row, map[string]any{"removed": 1., "still_running": true, "error": "interrupted", "uncertain": false})
+	s.is.Equal(said, "worqr: interrupted: 1 removed, 1 running and told to stop\n")
+	s.is.Equal(row, map[string]any{"removed": 1., "running": 1., "still_running": true, "error": "interrupted", "uncertain": false})
 	s.is.NoErr(task.Finish(s.Context()))
 	row, said = s.both("unheard", 1, "cancel", "q", "unheard")
 	s.is.Equal(said, "worqr: interrupted: nothing is known to be canceled"+unknownOutcome)

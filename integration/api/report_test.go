@@ -8,14 +8,13 @@ import (
 	"github.com/worqr/worqr"
 )
 
-// A logged report leaves out numbers that aren't known yet.
 func TestCancelReportInLog(t *testing.T) {
 	is := parallel(t)
 	q := working(t, open(t, worqr.Options{}), "q")
 	enqueue(t, q, "a", "a")
 	task := take(t, q)
 	report := sure(q.Cancel(t.Context(), []byte("a")))(t)
-	is.True(strings.Contains(fmt.Sprint(report), "removed=1"))
+	is.True(strings.Contains(fmt.Sprint(report), "removed=1 running=1"))
 	is.NoErr(task.Stop(t.Context()))
 	is.NoErr(report.Wait(t.Context()))
 }

@@ -37,8 +37,25 @@ type Receipt struct {
 // it again. It fails with ErrLost if Redis loses the cancel meanwhile.
 func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receipt, error) {
 	s, c := SharedOf(q), Receipt{digest: fmt.Sprintf("%x", sha1.Sum(payload))}
-	for after := ""; ; {
-		in := read(r.One(ctx, cancel.call(s, payload, after)))
+	replies := r.Do(ctx, TokenCall(q), redisconn.Command("ZRANGE", q.Workers(), 0, min(perPage, listBytes/max(len(payload), 1))))
+	token, err := ReadToken(replies[0])
+	if err != nil {
+		return c, certain(err)
+	}
+	calls := make([]redisconn.Call, 1) // the cancel and, in the first exchange, marks: they find what stops as soon as it's told
+	workers, _ := redis.Strings(replies[1].Value, replies[1].Err)
+	for _, w := range workers {
+		calls = append(calls, mark.call(s, payload, token, w, 0))
+	}
+	for after := ""; ; calls = calls[:1] {
+		calls[0] = cancel.call(s, payload, after)
+		replies := r.Do(ctx, calls...)
+		for _, reply := range replies[1:] { // they may fail: mark repeats them
+			in := read(reply.Value, reply.Err)
+			in.int()
+			c.Attempts = append(c.Attempts, in.strings()...)
+		}
+		in := read(replies[0].Value, replies[0].Err)
 		removed, next := in.int(), in.next()
 		c.token = in.int()
 		workers := in.strings()
@@ -47,7 +64,10 @@ func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receip
 		}
 		c.Removed += int(removed)
 		if next == nil {
-			return c, c.mark(ctx, r, s, payload, workers)
+			err = c.mark(ctx, r, s, payload, workers)
+			slices.Sort(c.Attempts)
+			c.Attempts = slices.Compact(c.Attempts)
+			return c, err
 		}
 		after = string(as[[]byte](next, &in.err, "a string"))
 	}
@@ -65,13 +85,12 @@ func (c *Receipt) mark(ctx context.Context, r Runner, s *Shared, payload []byte,
 	most := max(min(perPage, listBytes/max(len(payload), 1)), 1) // calls in flight
 	var pages []page
 	for some := range slices.Chunk(workers, perPage) {
-		held := doEach(ctx, r, some, func(w string) redisconn.Call { return redisconn.Command("EXISTS", s.q.Working(w)) })
-		for i, reply := range held {
-			if there, bad := redis.Bool(reply.Value, reply.Err); bad != nil {
-				return bad
-			} else if there {
-				pages = append(pages, page{worker: some[i]})
-			}
+		held, err := existing(ctx, r, some, s.q.Working, true)
+		if err != nil {
+			return err
+		}
+		for _, w := range held {
+			pages = append(pages, page{worker: w})
 		}
 	}
 	for len(pages) > 0 {
@@ -129,19 +148,12 @@ func (c *Receipt) IsOver(ctx context.Context, r Runner, q keys.Queue) (bool, err
 	all := c.Attempts
 	for len(c.Attempts) > 0 {
 		from := max(0, len(c.Attempts)-perPage)
-		left := c.Attempts[:from:from]
-		exists := func(id string) redisconn.Call { return redisconn.Command("EXISTS", q.Process(id)) }
-		for i, reply := range doEach(ctx, r, c.Attempts[from:], exists) {
-			runs, err := redis.Bool(reply.Value, reply.Err)
-			if err != nil {
-				return false, err
-			}
-			if runs {
-				left = append(left, c.Attempts[from+i])
-			}
+		left, err := existing(ctx, r, c.Attempts[from:], q.Process, true)
+		if err != nil {
+			return false, err
 		}
-		c.Attempts = left
-		if len(left) > from {
+		c.Attempts = append(c.Attempts[:from:from], left...)
+		if len(left) > 0 {
 			break
 		}
 	}

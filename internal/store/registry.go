@@ -91,7 +91,7 @@ func Register(ctx context.Context, r Runner, s keys.Space, ttl time.Duration, w 
 // Delist removes workers from the list of peers if their registration has expired. It checks again
 // afterwards, and lists workers that came back meanwhile. A live worker does that itself, too.
 func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error {
-	some, err := unregistered(ctx, r, s, workers)
+	some, err := existing(ctx, r, workers, s.Worker, false)
 	if err != nil || len(some) == 0 {
 		return err
 	}
@@ -99,7 +99,7 @@ func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error
 	if err != nil && !errors.Is(err, ErrUnknown) {
 		return err
 	}
-	gone, again := unregistered(ctx, r, s, some)
+	gone, again := existing(ctx, r, some, s.Worker, false)
 	for _, w := range some {
 		if again != nil || !slices.Contains(gone, w) {
 			again = errors.Join(again, failure(r.Do(ctx, list.fleetCall(s, s.Workers(), w))))
@@ -108,16 +108,16 @@ func Delist(ctx context.Context, r Runner, s keys.Space, workers []string) error
 	return cmp.Or(err, again)
 }
 
-// unregistered returns the workers that have no registration.
-func unregistered(ctx context.Context, r Runner, s keys.Space, workers []string) (some []string, err error) {
-	there := func(w string) redisconn.Call { return redisconn.Command("EXISTS", s.Worker(w)) }
-	for i, reply := range doEach(ctx, r, workers, there) {
-		n, err := redis.Int(reply.Value, reply.Err)
+// existing returns those whose key exists, or, if want is false, those whose key doesn't.
+func existing(ctx context.Context, r Runner, all []string, key func(string) string, want bool) (some []string, err error) {
+	exists := func(one string) redisconn.Call { return redisconn.Command("EXISTS", key(one)) }
+	for i, reply := range doEach(ctx, r, all, exists) {
+		there, err := redis.Bool(reply.Value, reply.Err)
 		if err != nil {
 			return nil, err
 		}
-		if n == 0 {
-			some = append(some, workers[i])
+		if there == want {
+			some = append(some, all[i])
 		}
 	}
 	return some, nil
