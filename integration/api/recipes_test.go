@@ -73,11 +73,13 @@ func recipeLater(imports *worqr.Queue, isUploaded func(ctx context.Context, file
 	}, nil)
 }
 
-func recipeBatch(rows *worqr.Queue, insert func(context.Context, []*worqr.Task) map[int]error) {
+func recipeBatch(rows *worqr.Queue, insert func(context.Context, []*worqr.Task) error) {
 	rows.HandleBatch(func(ctx context.Context, tasks []*worqr.Task) []error {
 		errs := make([]error, len(tasks))
-		for i, err := range insert(ctx, tasks) {
-			errs[i] = err // nil: finished
+		if err := insert(ctx, tasks); err != nil { // one statement: all or none
+			for i := range errs {
+				errs[i] = err
+			}
 		}
 		return errs
 	}, &worqr.BatchOptions{Size: 500, Wait: 50 * time.Millisecond})
@@ -297,9 +299,9 @@ func TestDocsRecipes(t *testing.T) {
 	imports := p.Queue("imports")
 	inserted := make(chan int, 1)
 	rows := p.Queue("rows")
-	recipeBatch(rows, func(_ context.Context, tasks []*worqr.Task) map[int]error {
+	recipeBatch(rows, func(_ context.Context, tasks []*worqr.Task) error {
 		inserted <- len(tasks)
-		return map[int]error{0: worqr.Permanent(errDeclined)}
+		return worqr.Permanent(errDeclined)
 	})
 	enqueue(t, rows, "row")
 	recipeLater(imports, func(context.Context, []byte) (bool, error) { return false, nil })
