@@ -68,6 +68,7 @@ func (n *node) nextLooks() (some []*member, judge []int64) {
 	return some, judge
 }
 
+// looked handles what evict has found on some queues. Those where more is to be done are looked at again.
 func (n *node) looked(some []*member, looks []store.Look, errs []error) {
 	f, dead := n.worker.fleet, evictions{}
 	rarely := f.times.Beat / 16

@@ -9,6 +9,7 @@
 //   - A membership belongs to an id and a queue. It's owed when it may still exist in Redis but
 //     shouldn't, until a leave has ended it.
 //   - A node is one server, with the queues whose heartbeats go there.
+//   - A beat is a heartbeat that is sent, or the time between two; a pulse is the answer for one queue.
 //   - The roster is the list of registered peers.
 //
 // # Loops
