@@ -301,15 +301,15 @@ func (q *Queue) cancelReport(began time.Time, key string, r store.Receipt) *Canc
 // A CancelReport says what a cancel did. It isn't safe for concurrent use.
 type CancelReport struct {
 	Removed int // waiting copies
-	Running int // attempts that it found running or prefetched; of over 250 workers, some that stop at once may be missing
+	Running int // attempts that it found running or prefetched; one that stopped at once may be missing
 
 	queue   *Queue
 	receipt store.Receipt // its attempts are those that may still run
 }
 
-// Wait blocks until every attempt that this cancel found running has ended: stopped, or finished before that. If a worker died, that takes
-// until a peer has returned its tasks. Call it within 30 s. After an error you may call it again;
-// ErrUnknownOutcome means that Redis lost its record of the cancel.
+// Wait blocks until every attempt that this cancel found running has ended: stopped, or finished
+// before that. If a worker died, that takes until a peer has returned its tasks. Call it within 30 s.
+// After an error you may call it again; ErrUnknownOutcome means that Redis lost its record of the cancel.
 func (c *CancelReport) Wait(ctx context.Context) error {
 	patient := store.Reads(c.queue.peer.calls, c.queue.peer.opts.CallTimeout)
 	for pause := 2 * time.Millisecond; ; pause = min(2*pause, 100*time.Millisecond) {

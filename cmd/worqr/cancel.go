@@ -52,7 +52,7 @@ func (c *cancelCommand) Run(ctx context.Context, con *console, q *worqr.Queue) (
 	switch {
 	case waited != nil && !late:
 		return c.cutOff(con.out, waited, 1, text+" and told to stop", row)
-	case none:
+	case none && c.Key != nil:
 		text = "nothing found"
 	case waited == nil && report.Running == 1:
 		text += ": it has ended"
@@ -66,7 +66,7 @@ func (c *cancelCommand) Run(ctx context.Context, con *console, q *worqr.Queue) (
 		con.say("a copy is still running after %s; to find its worker: worqr explain", age(c.Wait))
 	}
 	if none && c.Key == nil {
-		con.say("no task without a key has this payload; to cancel by key, use: %s", c.command("cancel --key KEY QUEUE", string(c.Queue)))
+		con.say("no task without a key has this payload, or it stopped at once; to cancel by key, use: %s", c.command("cancel --key KEY QUEUE", string(c.Queue)))
 	}
 	return toldIf(late && c.Wait > 0, nil)
 }

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/words"
@@ -164,14 +165,19 @@ func TestCancelStops(t *testing.T) {
 	s := newShell(t)
 	ctx := t.Context()
 	q := s.peer.Queue("q")
-	q.Handle(func(ctx context.Context, _ *worqr.Task) error {
-		<-ctx.Done()
-		return context.Cause(ctx)
+	q.Handle(func(stopped context.Context, task *worqr.Task) error {
+		<-stopped.Done()
+		for task.Key == "" { // until the cancel has found it
+			e, err := q.Explain(ctx, worqr.Query{Payload: task.Payload})
+			if err != nil || len(e.Copies) > 0 && slices.Contains(e.Copies[0].Reasons, inspect.ReasonStopping) {
+				break
+			}
+		}
+		return context.Cause(stopped)
 	}, &worqr.HandleOptions{Concurrency: 3})
 	peertest.Run(t, s.peer)
 	peertest.Enqueue(t, q, "a", "a")
 	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: "k"}))(t)
-	s.run(exitWell, "cancel", "q", "other") // loads the scripts
 	peertest.Eventually(t, "all run", func() bool { return peertest.Stats(t, q).Running == 3 })
 	s.is.Equal(s.run(exitWell, "cancel", "q", "a"), "0 removed, 2 running: they have ended\n")
 	s.is.Equal(s.run(exitWell, "cancel", "q", "--key", "k"), "0 removed, 1 running: it has ended\n")

@@ -37,25 +37,8 @@ type Receipt struct {
 // it again. It fails with ErrLost if Redis loses the cancel meanwhile.
 func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receipt, error) {
 	s, c := SharedOf(q), Receipt{digest: fmt.Sprintf("%x", sha1.Sum(payload))}
-	replies := r.Do(ctx, TokenCall(q), redisconn.Command("ZRANGE", q.Workers(), 0, min(perPage, listBytes/max(len(payload), 1))))
-	token, err := ReadToken(replies[0])
-	if err != nil {
-		return c, certain(err)
-	}
-	calls := make([]redisconn.Call, 1) // the cancel and, in the first exchange, marks: they find what stops as soon as it's told
-	workers, _ := redis.Strings(replies[1].Value, replies[1].Err)
-	for _, w := range workers {
-		calls = append(calls, mark.call(s, payload, token, w, 0))
-	}
-	for after := ""; ; calls = calls[:1] {
-		calls[0] = cancel.call(s, payload, after)
-		replies := r.Do(ctx, calls...)
-		for _, reply := range replies[1:] { // they may fail: mark repeats them
-			in := read(reply.Value, reply.Err)
-			in.int()
-			c.Attempts = append(c.Attempts, in.strings()...)
-		}
-		in := read(replies[0].Value, replies[0].Err)
+	for after := ""; ; {
+		in := read(r.One(ctx, cancel.call(s, payload, after)))
 		removed, next := in.int(), in.next()
 		c.token = in.int()
 		workers := in.strings()
@@ -64,10 +47,7 @@ func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receip
 		}
 		c.Removed += int(removed)
 		if next == nil {
-			err = c.mark(ctx, r, s, payload, workers)
-			slices.Sort(c.Attempts)
-			c.Attempts = slices.Compact(c.Attempts)
-			return c, err
+			return c, c.mark(ctx, r, s, payload, workers)
 		}
 		after = string(as[[]byte](next, &in.err, "a string"))
 	}

@@ -85,7 +85,7 @@ func TestCancelLost(t *testing.T) {
 	b.enqueue("a")
 	b.start("w", 1)
 	lose := func() { b.do("DEL canceled:" + digest) }
-	_, err := Cancel(ctx, &during{b.line, 4, lose}, b.q, []byte("a"))
+	_, err := Cancel(ctx, &during{b.line, 3, lose}, b.q, []byte("a"))
 	b.is.True(errors.Is(err, ErrLost))
 	c, err := Cancel(ctx, b.line, b.q, []byte("a"))
 	b.is.NoErr(err)
@@ -100,19 +100,6 @@ func TestCancelLost(t *testing.T) {
 	redistest.Do(t, b.conn, "DEL", b.q.Process(c.Attempts[0]))
 	_, err = c.IsOver(ctx, b.line, b.q)
 	b.is.True(errors.Is(err, ErrLost))
-}
-
-// An attempt that stops as soon as it's told, before mark looks for it, is found.
-func TestCancelFindsTheQuick(t *testing.T) {
-	b := newBench(t)
-	b.enqueue("a", "a", "b")
-	quick := b.start("w", 1)[0]
-	b.start("v", 1)
-	stop := func() { b.finish("w", End{Verb: Stop}, quick) }
-	c, err := Cancel(t.Context(), &during{b.line, 3, stop}, b.q, []byte("a"))
-	b.is.NoErr(err)
-	b.is.Equal(fmt.Sprint(c.Removed, len(c.Attempts)), "0 2")
-	b.is.Equal(redistest.Sure(Len(t.Context(), b.line, b.q))(t), 1)
 }
 
 // A worker's set of the wrong type doesn't keep others from being stopped.
