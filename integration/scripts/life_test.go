@@ -196,6 +196,13 @@ func TestFinish(t *testing.T) {
 			"ZRANGE working:w 0 -1", "w.1.9.1n w.1.9.3n w.1.9.4", "EXISTS process:w.1.9.4", "1", "HKEYS tasks",
 			"k:a k:c",
 		)},
+		{"if Redis has lost a start, and a late copy of it has started another task, that one stays", steps(named,
+			"DEL process:w.1.9.1n", "1", "HSET tasks k:e E", "1", "RPUSH process:w.1.9.1n k:e", "1", "HSET runs k:e w.1.9.1n:0:0:", "1",
+			"HDEL runs k:a", "1", "ZADD ready 1 k:a", "1",
+			"finish w.1.9.1n 1 k:a done 0 ''", "[1 gone] 0", "HKEYS tasks", "k:a k:c k:e", "LRANGE process:w.1.9.1n 0 -1", "k:e",
+			"finish w.1.9.1n 1 k:e done 0 ''", "[] 0", "HKEYS tasks", "k:a k:c",
+			"DEL process:w.1.9.3n", "1", "finish w.1.9.3n 3 k:c done 0 ''", "[] 0", "HKEYS tasks", "k:a", // it has lost only the list
+		)},
 		{"done: record and run go, the result stays, the event says what it was", steps(named,
 			"listen", "", "finish plain=1 w.1.9.2 2 w.1.9.1n 1 k:a done 60000 RES", "[] 0",
 			"heard", `done {"task":"b","workerId":"w"} done {"result":"RES","task":"A","workerId":"w"} end:<k:a>`,

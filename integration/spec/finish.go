@@ -64,11 +64,11 @@ func (q *Queue) Finish(worker string, ends []End) (became []string, err error) {
 // end ends one attempt.
 func (q *Queue) end(n *notice, worker string, e *End) string {
 	token, is := q.working(worker).Score(e.Attempt)
-	if !is || max(token, -token) != e.Token {
+	item, listed := q.Process.Get(e.Attempt)
+	if !is || max(token, -token) != e.Token || e.Verb != "" && isNamed(e.Attempt) && listed && item != e.Identity {
 		return Gone
 	}
 	if e.Verb == "" {
-		item, _ := q.Process.Get(e.Attempt)
 		q.Crashes.Delete(Digest(item))
 		q.over(worker, e)
 		return OK
@@ -83,7 +83,7 @@ func (q *Queue) end(n *notice, worker string, e *End) string {
 	}
 	if isNamed(e.Attempt) {
 		q.endNamed(n, worker, e, e.Identity, verb, why)
-	} else if item, is := q.Process.Get(e.Attempt); !is {
+	} else if !listed {
 		// Redis has lost it.
 	} else if verb == "stop" {
 		q.toFront(item)

@@ -4,8 +4,8 @@
 -- ARGV[4] max failed  how many failed tasks to keep; in a failed queue, how many aside
 -- ARGV[5] plain       how many plain ends; each: attempt, token
 -- then the other ends; each: attempt, token, identity, verb, delay, text.
---          identity: the name, or "d:" and the digest. done: text is the result, delay for how many ms it's kept. retry,
---          snooze: delay in ms, text is the error of a retry. fail: text is "kind:error". drop: the word in its result
+--          identity: the name, or "d:" and the digest. done: text is the result, delay for how many ms it's kept.
+--          retry, snooze: delay in ms, text is the error of a retry. fail: text is "kind:error". drop: the result's word
 -- Returns {odd, dropped}: for each end that wasn't ok, its number and gone, canceled, refused, or postponed to the next
 -- call; and how many failed tasks were dropped.
 -- Fails with EVICTED if the worker isn't a member.
@@ -200,6 +200,8 @@ for i = others, 1, -1 do
     digest = type(payload) == 'string' and digest_of(payload) or ''
   end
   local valid = score and math.abs(score) == token and not seen[id]
+  local name = valid and named and redis.pcall('LINDEX', q.process .. id, 0)
+  valid = valid and (type(name) ~= 'string' or name == identity) -- or a late copy of a lost start has another
   local canceled = valid and verb ~= 'done' and verb ~= 'drop' and is_canceled(score, digest)
   if canceled then
     verb, text = 'drop', 'canceled'
