@@ -148,7 +148,7 @@ func ofWorkers(q *queueState) (all []banner) {
 }
 
 // about formats a duration roughly, since the time between snapshots varies.
-func about(d time.Duration) string { return span(d.Round(10 * time.Second)) }
+func about(d time.Duration) string { return span(max(d.Round(10*time.Second), 10*time.Second)) }
 
 func waiting(n int) string { return words.Tasks(n, "is waiting", "are waiting") }
 

@@ -32,6 +32,7 @@ func TestBanners(t *testing.T) {
 		{"just joined", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one}}, ""},
 		{"all dead", queueState{counts: inspect.QueueStats{Workers: 1, Running: 3}}, "warning suspect No worker is left to evict"},
 		{"failures", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, failed: 12}}, "warning failed 12 failed tasks more than 1 min ago. Fix"},
+		{"failures at once", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Second, failed: 12}}, "warning failed 12 failed tasks more than 10 s ago. Fix"},
 		{"few failures", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, failed: 2}}, ""},
 		{"backlog", queueState{counts: inspect.QueueStats{Waiting: 900, Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, waiting: 300}}, "warning backlog 300 tasks more than 1 min ago, and all workers are busy"},
 		{"unreadable", queueState{err: errors.New("WRONGTYPE"), grown: minute}, "error unreadable WRONGTYPE"},

@@ -236,7 +236,7 @@ func (s *Queue) Cancel(ctx context.Context, payload []byte) (*CancelReport, erro
 // A CancelReport says what a cancel did on all queues. It isn't safe for concurrent use.
 type CancelReport struct {
 	Removed int // waiting copies
-	Running int // attempts that it found running
+	Running int // attempts that it found running or prefetched; one that stopped at once may be missing
 
 	reports []*worqr.CancelReport // nil where the cancel failed
 }

@@ -200,18 +200,7 @@ func (c *requeueCommand) Run(ctx context.Context, con *console, q *worqr.Queue) 
 	if err := c.tell(con.out, map[string]int{"requeued": n}, "%s requeued", words.Counted(n, "task")); err != nil || n == len(c.IDs) {
 		return err
 	}
-	unknown := len(c.IDs) - n
-	for t, err := range q.Failed(ctx) {
-		if err != nil {
-			return err
-		}
-		if slices.Contains(c.IDs, t.ID) {
-			unknown--
-			con.say("%s stays failed: a task with its key, or an equal unique one, waits or runs", t.ID)
-		}
-	}
-	if unknown > 0 {
-		con.say("%s not found among the failed tasks, unless OnFailed is handling one; to list them, use: %s", words.Counted(unknown, "id"), c.command("failed QUEUE", string(c.Queue)))
-	}
+	con.say("%s not requeued: there is no such failed task, OnFailed is handling it, or a task with its key waits or runs; to list them, use: %s",
+		words.Counted(len(c.IDs)-n, "id"), c.command("failed QUEUE", string(c.Queue)))
 	return errTold
 }

@@ -56,7 +56,7 @@ func TestFailed(t *testing.T) {
 	s.is.True(strings.Contains(s.run(exitWell, "failed", "q"), "  "+ids[0].(string)+"  ")) // whole, to be copied
 	s.is.Equal(s.run(exitWell, "requeue", "q", ids[0].(string)), "1 task requeued\n")
 	said := s.run(exitUnwell, "requeue", "q", ids[0].(string))
-	s.is.True(strings.HasPrefix(said, "0 tasks requeued\nworqr: 1 id not found among the failed tasks"))
+	s.is.True(strings.HasPrefix(said, "0 tasks requeued\nworqr: 1 id not requeued: "))
 	s.is.Equal(s.run(exitWell, "failed", "q", "--requeue", "--yes", "q"), "3 tasks matched, 3 requeued\n")
 	s.run(exitFailed, "requeue", "q")
 	s.run(exitFailed, "failed", "q", "--requeue", "--delete")
@@ -104,5 +104,6 @@ func TestRequeueWhatStays(t *testing.T) {
 	redistest.Sure(q.Add(ctx, worqr.TaskSpec{Key: "k", Payload: []byte("b")}))(s.T)
 	s.is.Equal(s.run(exitUnwell, "failed", "q", "--requeue", "--yes", "q"), "2 tasks matched, 1 requeued\n")
 	id := all(s.rows(exitWell, "failed", "q"), "id")[0].(string)
-	s.is.Equal(s.run(exitUnwell, "requeue", "q", id), "0 tasks requeued\nworqr: "+id+" stays failed: a task with its key, or an equal unique one, waits or runs\n")
+	s.is.Equal(s.run(exitUnwell, "requeue", "q", id), "0 tasks requeued\nworqr: 1 id not requeued: there is no such failed task, OnFailed is handling it, or a task with its key waits or runs; "+
+		"to list them, use: worqr failed --prefix "+s.args[3]+" q\n")
 }

@@ -87,7 +87,7 @@ func (q *Queue) Heartbeat(worker string, lease int64, judge bool) (Pulse, error)
 	}
 	mayJudge := judge && deadline >= q.Now && !q.isFar(deadline)
 	if look := q.Number("look"); (look <= q.Now || q.isFar(look)) && (mayJudge || q.returning()) {
-		look = min(q.Workers.soonest(), q.deadline(lease))
+		look = q.Workers.soonest()
 		isFar := func(m Member) bool { return q.isFar(m.Score) }
 		if q.returning() || len(q.Suspects) > 0 || look < q.Now || slices.ContainsFunc(q.Workers, isFar) {
 			p.Asks++

@@ -176,9 +176,9 @@ func (c *checkup) exam(k store.Key) *exam {
 func (c *checkup) unknown(key string) {
 	f := inspect.Finding{Kind: unknown, Severity: inspect.SeverityNotice, Key: words.Clip(key),
 		Text: "worqr uses no key with this name. Find out which program wrote it, and give that program another prefix."}
-	if name, ok := strings.CutPrefix(key, c.Prefix+":queues:"); ok && !strings.ContainsAny(name, "{}") {
+	if name, ok := strings.CutPrefix(key, c.Prefix+":queues:"); ok && name != "" && !strings.ContainsAny(name, "{}") {
 		f.Severity = inspect.SeverityWarning
-		f.Text = fmt.Sprintf("A producer left out the braces: it should push to %s:queues:{%s}. These tasks aren't served.", c.Prefix, words.Shown(name))
+		f.Text = fmt.Sprintf("If these are tasks, a producer left out the braces, and they aren't served: it should push to %s:queues:{%s}.", c.Prefix, words.Shown(name))
 	}
 	c.found(f)
 }

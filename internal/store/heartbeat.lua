@@ -60,7 +60,7 @@ local may_judge = judge and deadline >= now and not is_far(deadline)
 if (state.look <= now or is_far(state.look)) and (may_judge or returning) then
   local first = tonumber(redis.call('ZRANGE', q.workers, 0, 0, 'WITHSCORES')[2])
   local far = state.lease > 0 and redis.call('ZCOUNT', q.workers, '(' .. now + state.lease, '(9007199254740991') or 0
-  local look = math.ceil(math.min(first, deadline_after(lease))) -- another program may have written any deadline
+  local look = math.ceil(first) -- another program may have written any deadline
   if returning or first < now or far > 0 or redis.call('EXISTS', q.suspects) == 1 then
     asks, look = asks + 1, now + (lease > 0 and math.min(TURN, math.floor(lease / 3)) or TURN)
   end
