@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"fmt"
 	"net/http/httptest"
 	"net/url"
 	"strings"
@@ -64,8 +65,8 @@ func TestCancelElsewhere(t *testing.T) {
 	})
 	key := strings.Split(ask(0, "POST", "/orders", `{"ID": "7"}`, ""), `"`)[3]
 	<-started
-	for replica := range 2 {
-		if got := ask(replica, "DELETE", "/tasks/"+key, "", ""); got != `{"Removed":0}` {
+	for replica, running := range []int{1, 0} {
+		if got := ask(replica, "DELETE", "/tasks/"+key, "", ""); got != fmt.Sprintf(`{"Removed":0,"Running":%d}`, running) {
 			t.Error(got)
 		}
 	}
