@@ -55,7 +55,8 @@ func TestReturnInChunks(t *testing.T) {
 	for range 2 {
 		is.Equal(len(sure(q.StartTasks(t.Context(), 500))(t)), 500)
 	}
-	is.Equal(sure(b.FailWorker(t.Context(), a.WorkerID()))(t), 1000)
+	n := sure(b.FailWorker(t.Context(), a.WorkerID()))(t)
+	is.True(n > 0 && n <= 1000) // a heartbeat of a peer may return some, too
 	is.Equal(waiting(t, b.Queue("q")), append(want, "last"))
 }
 

@@ -102,7 +102,6 @@ func TestRecoveryWhileConnectionsAreCut(t *testing.T) {
 	}
 	t.Logf("%d tasks started, %v after the death", started, time.Since(died))
 	is.Equal(started, 10)
-	is.True(time.Since(died) < 3*lease+2*time.Second) // allows for the next cut
 	for range 5 {
 		cut()
 	}
