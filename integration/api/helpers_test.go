@@ -51,7 +51,6 @@ var (
 	must           = peertest.Must
 	near           = peertest.Near
 	newGate        = peertest.NewGate
-	noTask         = peertest.NoTask
 	nothingLeft    = peertest.NothingLeft
 	nothingLeftAt  = peertest.NothingLeftAt
 	nothingLeftBut = peertest.NothingLeftBut
