@@ -122,7 +122,7 @@ func (s *Session) outcomeOf(now time.Time, r *round, res store.Result) outcome {
 func (s *Session) handleLocked(now time.Time, r *round, res store.Result, o outcome, started []*Attempt) {
 	defer s.hushLocked()
 	s.talked = now
-	if !slices.Contains(s.flight, r) { // it was given up
+	if !slices.Contains(s.flight, r) { // the session has given it up, so nobody waits for the answer
 		for _, t := range started {
 			t.cancel(ErrShutdown) // nobody will run it
 		}
