@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 // The guarantees of docs/guarantees.md.
 const (
 	afterPromotion = 5 * time.Second
-	duringMove     = 1500 * time.Millisecond
-	nodeTimeout    = 2 * time.Second // of the test cluster
+	duringMove     = 1500 * time.Millisecond // also during a takeover by a replica
+	nodeTimeout    = 2 * time.Second         // of the test cluster
 	afterDeath     = nodeTimeout + 2*time.Second
 	afterElection  = 2 * time.Second  // what peers may add to the servers' time
 	excuse         = 10 * time.Second // for a busy machine
