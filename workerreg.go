@@ -129,7 +129,7 @@ func (q *Queue) StopWork(ctx context.Context) error {
 	return q.wrap("stop work", err)
 }
 
-// serving returns the engine's queue.
+// serving returns a new queue of the engine.
 func (q *Queue) serving() *engine.Queue {
 	return q.peer.engine.Queue(q.name, q.id, engine.Options{MaxCrashes: defaultCrashes, Keep: defaultKeepFailed})
 }

@@ -14,7 +14,7 @@ type Gatherer[T any] struct {
 	size int           // most members of a batch
 	wait time.Duration // how long a batch that isn't full waits for more
 
-	mu      sync.Mutex // protects the fields below, and those of members
+	mu      sync.Mutex // protects the fields below, and Member.until
 	most    int        // most batches that run concurrently
 	running int
 	waiting []*Member[T] // in the order of their arrival

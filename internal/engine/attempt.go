@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"fmt"
@@ -167,7 +168,7 @@ func (t *Attempt) assureLocked(now time.Time) {
 // Context ends when work on the task should stop.
 func (t *Attempt) Context() context.Context { return t.ctx }
 
-// Draining is closed when the worker begins to leave.
+// Draining is closed when the queue begins to drain, or the worker to leave it.
 func (t *Attempt) Draining() <-chan struct{} { return t.session.draining }
 
 // endOf fills in what Redis needs to end the attempt.
@@ -181,6 +182,7 @@ func (t *Attempt) endOf(e store.End) store.End {
 			t.session.queue.id, 1, t.named("bytes", len(e.Result), "MaxResult", most)...)
 		e.Result = nil
 	}
+	e.Result = bytes.Clone(e.Result) // the handler's own may change before it's sent, or sent again
 	return e
 }
 

@@ -22,12 +22,12 @@
 // handler, callback or method of an error is called, and nothing waits or does I/O: who
 // releases it then does that. A log line is only put aside, so neither a heartbeat nor the goroutine that reads replies ever calls a
 // logger. Two locks are taken under it, one at a time: the one of internal/capacity, and that of a Trace's events.
-// internal/invoke has one for each call of a handler, which may return just as Grace ends. No lock is taken under
+// internal/invoke has one for each call of a handler, which is never taken under it: a goroutine does. No lock is taken under
 // these. Methods that end in Locked expect the lock. The engine calls back Membership.Evicted and Beat,
 // Config.StuckChanged and LostWrites, all without a lock. A Trace is called under the lock, and only queues the event.
 //
 // What a round contains (round.go), what an answer means (answer.go), and which slots and tasks are taken (slots.go)
-// depend on the state, the time, the options, the units of capacity left and Engine.risk, and start nothing but timers.
+// depend on the state, the time, the options, the units of capacity left and Engine.risk, and start nothing but timers and goroutines.
 // So their tests need no Redis and no clock. What a handler's error means is decided by internal/verdict, and how much
 // is prefetched by internal/prefetch.
 package engine

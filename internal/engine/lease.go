@@ -31,7 +31,7 @@ type lease struct {
 	granted int64         // ms of Redis time until which it holds, according to that answer
 	ranked  time.Time     // when the heartbeat was sent whose answer had the worker's rank among the idle
 	first   time.Time     // until then, this worker answers for producers that only publish
-	fence   *time.Timer   // fires when the handlers of an exclusive queue must end; nil for others
+	expiry  *time.Timer   // fires when the handlers of an exclusive queue must end; nil for others
 }
 
 // renew records that a request sent at the given time renewed the lease.
@@ -39,8 +39,8 @@ func (l *lease) renew(now, sent time.Time) {
 	if sent.After(l.renewed) {
 		l.renewed = sent
 	}
-	if l.fence != nil && l.isSure(now) { // also if it has fired, but then only for new tasks
-		l.fence.Reset(l.renewed.Add(l.sure).Sub(now))
+	if l.expiry != nil && l.isSure(now) { // also if it has fired, but then only for new tasks
+		l.expiry.Reset(l.renewed.Add(l.sure).Sub(now))
 	}
 }
 

@@ -271,7 +271,7 @@ func TestLeaseExpiredIsLoggedOnce(t *testing.T) {
 		o.Exclusive = true
 		w.Serve(func(context.Context, *Attempt) ([]byte, error) { return nil, nil }, o)
 		s := newSession(w.Queue, w.view, Membership{Worker: "w"})
-		defer s.lease.fence.Stop()
+		defer s.lease.expiry.Stop()
 		begin := time.Now()
 		renew := func(sent time.Time) {
 			s.mu.Lock()

@@ -92,7 +92,7 @@ type Options struct {
 	Prefetch    int
 }
 
-// Queue returns a queue of the peer. Until Serve is called, it's served by hand, and only the options
+// Queue returns a new queue of the peer. Until Serve is called, it's served by hand, and only the options
 // MaxCrashes and Keep matter. Its counters belong to name.
 func (e *Engine) Queue(name, id string, o Options) *Queue {
 	return &Queue{

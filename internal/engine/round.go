@@ -15,7 +15,7 @@ const (
 	firstAsk       = 4  // tasks to ask for after a lull
 	worthwhile     = 32 // ends to say, or tasks to ask for, that justify a second round at least
 	soon           = 20 * time.Millisecond
-	mostUnanswered = 3 // replies to a round that are lost before the worker takes a new id
+	mostUnanswered = 3 // replies to a round that are lost, or refuse a repeat, before the worker takes a new id
 )
 
 // A state is what a session knows: what it holds, what it has to say, and what is in flight.
@@ -32,7 +32,7 @@ type state struct {
 	flight  []*round  // sent and not answered, oldest first
 	number  int64     // of the last start: the round on the wire
 	index   int64     // of the last round that was sent; one without a start has no number
-	talked  time.Time // when a round was last sent or answered
+	talked  time.Time // when a new round was last sent, or one answered
 	resting bool      // send nothing for a while
 
 	woken   bool // send a start: tasks may wait, or the wake-up must be passed on

@@ -474,6 +474,15 @@ func TestRaisedRound(t *testing.T) {
 	}
 }
 
+// A handler may change what it has returned as the result.
+func TestResultIsCopied(t *testing.T) {
+	t.Parallel()
+	result := []byte("a")
+	end := byHand(t).holds("a", 1, "k:a").endOf(store.End{Verb: store.Done, Result: result})
+	result[0] = 'b'
+	is.New(t).Equal(string(end.Result), "a")
+}
+
 // The result of an ending depends on Redis's answer, on who requested it, and on whether it was repeated.
 func TestSettles(t *testing.T) {
 	t.Parallel()

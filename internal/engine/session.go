@@ -33,7 +33,7 @@ type Session struct {
 	base      context.Context // parent of the tasks' contexts
 	ctx       context.Context // ends with the session
 	stop      context.CancelFunc
-	draining  chan struct{} // closed when the worker begins to leave
+	draining  chan struct{} // closed when the queue begins to drain, or the worker to leave it
 	poked     chan struct{} // holds a value when loop has something to do; capacity 1
 	upset     logs.Outage   // failed rounds
 	retry     store.Backoff // of failed rounds; used by loop
@@ -66,7 +66,7 @@ func newSession(q *Queue, v *store.View, m Membership) *Session {
 	s.clock = time.AfterFunc(time.Hour, func() { s.Wake() })
 	s.clock.Stop()
 	if q.serves() && exclusive {
-		s.lease.fence = time.AfterFunc(s.lease.sure, s.unsure)
+		s.lease.expiry = time.AfterFunc(s.lease.sure, s.unsure)
 	}
 	return s
 }
@@ -169,7 +169,7 @@ func (s *Session) notify(n store.Notice, message []byte) {
 	}
 }
 
-// Drain closes Attempt.Draining: the worker begins to leave.
+// Drain closes Attempt.Draining: the queue begins to drain, or the worker to leave it.
 func (s *Session) Drain() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -269,8 +269,8 @@ func (s *Session) endLocked(err error, returned bool) {
 		s.queue.session = nil
 	}
 	s.stop()
-	if s.lease.fence != nil {
-		s.lease.fence.Stop()
+	if s.lease.expiry != nil {
+		s.lease.expiry.Stop()
 	}
 	s.clock.Stop()
 	s.queue.forgoLocked()

@@ -122,7 +122,7 @@ func (w *worker) joinAt(ctx context.Context, id string, queues []*Queue, describ
 			err := errs[i]
 			refused := err == nil && answers[i] == store.JoinLate || err != nil && !errors.Is(err, store.ErrUnknown)
 			if refused && !unsure[i] {
-				w.isNone(membership{q.Keys, id}, joins[i].Round)
+				w.forgetJoin(membership{q.Keys, id}, joins[i].Round)
 			}
 			switch {
 			case err != nil:
@@ -152,8 +152,8 @@ func (w *worker) nextRound(m membership) (round int64, owed bool) {
 	return round, owed
 }
 
-// isNone records that a join wasn't carried out, so there's nothing to leave.
-func (w *worker) isNone(m membership, round int64) {
+// forgetJoin records that a join wasn't carried out, so there's nothing to leave.
+func (w *worker) forgetJoin(m membership, round int64) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	delete(w.owed, m)

@@ -79,7 +79,7 @@ func (n *node) keep() {
 		n.worker.gather()
 		all := !time.Now().Before(regular)
 		b := n.next(all)
-		if all && n.isLeft() {
+		if all && n.retire() {
 			return
 		}
 		var err error
@@ -125,8 +125,8 @@ func (n *node) note(upset *logs.Outage, what string, err error) {
 	n.worker.fleet.notes.Add(func() { upset.Note(n.worker.fleet.Log, what, err, attrs...) })
 }
 
-// isLeft reports whether the node has no queues anymore. Then it's gone, and a queue that comes back gets a new one.
-func (n *node) isLeft() bool {
+// retire removes the node if it has no queues anymore, and reports whether it had none. A queue that comes back gets a new one.
+func (n *node) retire() bool {
 	n.worker.mu.Lock()
 	defer n.worker.mu.Unlock()
 	if n.registers {

@@ -31,7 +31,7 @@ var Table = []Row{
 	{Kind: "leaving", Type: "zset", Maps: "worker → 0 or 1", Holds: "workers whose tasks are being returned; 1: evicted"},
 	{Kind: "idle", Type: "zset", Maps: "worker → ms", Holds: "members with free slots, since when"},
 	{Kind: "rounds", Type: "hash", Maps: "worker → number", Holds: "the last round of each member"},
-	{Kind: "state", Type: "hash", Holds: "token, place, taken, fence, lease, look, claimed, paused"},
+	{Kind: "state", Type: "hash", Holds: "token, place, taken (raw tasks started or canceled, less those that came back), fence, lease (the longest), look (when one worker looks for dead ones), claimed (the next time, by which an idle worker starts), paused"},
 	{Kind: "crashes", Type: "hash", Maps: "digest → number", Holds: "how many workers died holding a raw task"},
 	{Kind: "canceled", Part: "digest", Type: "string", Fleeting: true, Holds: "the last token when the payload was canceled"},
 	{Kind: "ages", Type: "zset", Maps: "ms → number", Holds: "how many raw tasks had been added by then"},

@@ -70,7 +70,7 @@ func (f *Failures) Error(msg, queue string, tasks int, attrs ...any) {
 // Panicked logs a panic with its stack: the first one at each place, and others within limits. The place is anything
 // comparable.
 func (f *Failures) Panicked(place any, queue string, attrs ...any) {
-	if f.policy == LogAll || f.isFirst(place) || f.stacks.Allow(queue) {
+	if f.policy == LogAll || f.noteFirst(place) || f.stacks.Allow(queue) {
 		f.log.Error("worqr: handler panicked", attrs...)
 	}
 }
@@ -90,9 +90,9 @@ func (f *Failures) Dropped(queue string, tasks, kept int) {
 	}
 }
 
-// isFirst reports whether this is the first panic at the place. It returns false once there are too
+// noteFirst notes a panic, and reports whether it's the first at the place. It returns false once there are too
 // many places to remember.
-func (f *Failures) isFirst(place any) bool {
+func (f *Failures) noteFirst(place any) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.known[place] || len(f.known) == maxPlaces {

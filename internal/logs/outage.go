@@ -23,15 +23,18 @@ const mostChanges = 5 // lines a second of one outage
 
 // Note records the current error; nil means that the problem has ended.
 func (o *Outage) Note(log *Log, what string, err error, attrs ...any) {
-	is, away, answered := "", false, true
+	is, away, answered, says := "", false, true, "worqr: Redis doesn't answer; retrying"
 	if err != nil { // runs user code if the error is a Pool's
 		is, away = Gist(err), log.Away != nil && log.Away(err)
 		answered = log.Answered != nil && log.Answered(err)
+		if away && log.Refused != nil && log.Refused(err) {
+			says = "worqr: Redis refuses the login; check the user and the password; retrying"
+		}
 	}
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	if away {
-		log.server.gone(log, o, what, is, err)
+		log.server.gone(log, o, says, what, is, err)
 		return
 	}
 	if o.away > 0 && answered { // an error of our own doesn't show that Redis answers
@@ -105,7 +108,7 @@ const (
 // gone records that Redis doesn't answer. It doesn't log a single failure that ends immediately,
 // nor an error that was recorded within the last minute: otherwise callers that fail in different
 // ways would alternate. The caller holds o.mu.
-func (s *server) gone(log *Log, o *Outage, what, is string, err error) {
+func (s *server) gone(log *Log, o *Outage, says, what, is string, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if o.backs != s.backs {
@@ -135,10 +138,6 @@ func (s *server) gone(log *Log, o *Outage, what, is string, err error) {
 	s.loseLocked(log, err)
 	s.away, s.said = true, now
 	failed, _, _ := strings.Cut(what, ";") // the rest is a consequence that only applies while Redis answers
-	says := "worqr: Redis doesn't answer; retrying"
-	if log.Refused != nil && log.Refused(err) {
-		says = "worqr: Redis refuses the login; check the user and the password; retrying"
-	}
 	log.Warn(says, log.named("noticed", failed, "err", err)...)
 }
 

@@ -182,7 +182,7 @@ func (l *Line) put(conn redis.Conn, some []*bunch) error {
 			continue
 		}
 		for i := range b.calls {
-			name, args := b.calls[i].words(b.whole || !b.turn && l.isNew(b.calls[i].script))
+			name, args := b.calls[i].words(b.whole || !b.turn && l.learns(b.calls[i].script))
 			if err := conn.Send(name, args...); err != nil {
 				return err
 			}
@@ -191,9 +191,9 @@ func (l *Line) put(conn redis.Conn, some []*bunch) error {
 	return conn.Flush()
 }
 
-// isNew reports whether a call must contain the script's source, which makes the server know it: if the
+// learns reports whether a call must contain the script's source, and notes that the server knows it then: if the
 // server didn't know the digest, the call would come after those behind it.
-func (l *Line) isNew(script *Script) bool {
+func (l *Line) learns(script *Script) bool {
 	if script == nil {
 		return false
 	}

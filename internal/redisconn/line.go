@@ -86,7 +86,7 @@ type bunch struct {
 	replies []Reply
 	done    func([]Reply)
 
-	turn   bool      // of Do: it's sent when nothing is in flight; done doesn't block: it's called under the lock, too
+	turn   bool      // of Do: if it's the first, it's sent when nothing is in flight; done doesn't block: it's called under the lock, too
 	whole  bool      // it contains the scripts' sources: the server doesn't know their digests
 	since  time.Time // when it came
 	left   time.Time // when its caller has left, if that was after it was sent

@@ -61,7 +61,7 @@ type request struct {
 	of      *Subscription // the listener that wants the topic; nil: all previous ones do
 }
 
-// A Subscription is a listener for the messages of some topics. Its functions are called on the
+// A Subscription is a listener for the messages of some topics. All but Closed are called on the
 // connection's goroutine, and must not block. No lock is held then: they may take one under which others call Add.
 type Subscription struct {
 	Topics  []Topic

@@ -7,9 +7,8 @@
 -- then the payloads, one to 5,000.
 -- Uses lib_wake.
 --
--- Returns 1; or 2 if nothing else waits and nobody serves the queue, so that its name may be missing from the list of
--- queues; or 0 if the nonce is known.
-local queues, idle, workers, once = unpack(KEYS)
+-- Returns 1; 2 if the list was empty and nobody serves the queue, so it may not be registered; or 0: the nonce is known.
+local list, idle, workers, once = unpack(KEYS)
 local channel, window = ARGV[1], tonumber(ARGV[2])
 local FIRST, MOST = 3, 5000
 local count = #ARGV - FIRST + 1
@@ -23,7 +22,7 @@ elseif window > 0 then
   redis.call('SET', once, '', 'XX') -- sets nothing, but fails here if SET is denied
 end
 
-local length = redis.call('LPUSH', queues, unpack(ARGV, FIRST))
+local length = redis.call('LPUSH', list, unpack(ARGV, FIRST))
 if window > 0 then
   redis.call('SET', once, '1', 'PX', window)
 end

@@ -8,7 +8,7 @@
 --
 -- Returns {evicted, returned, wait}: each worker that was evicted and how many attempts it held; how many tasks were
 -- returned; and in how many ms to call again without a worker: 0 if there's more to do now, -1 if the caller may not
--- judge, so that others look. Fails if Redis refuses to return a task, as with NOPERM: call it again.
+-- judge. Fails if Redis refuses to return a task, as with NOPERM, and nobody was evicted: call it again.
 local target, judge, grace = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local SUSPECTED, FENCED = 1000, 200 -- workers in a call
 local may_judge = now <= judge and judge < now + 2 * grace
@@ -96,4 +96,4 @@ end
 more = more or returning
 local look = more and now or next_look()
 redis.call('HSET', q.state, 'look', look)
-return refusal or { evicted, returned, more and 0 or may_judge and math.max(look - now, 1) or -1 }
+return #evicted == 0 and refusal or { evicted, returned, more and 0 or may_judge and math.max(look - now, 1) or -1 }

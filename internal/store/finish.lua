@@ -4,8 +4,8 @@
 -- ARGV[4] max failed  how many failed tasks to keep; in a failed queue, how many aside
 -- ARGV[5] plain       how many plain ends; each: attempt, token
 -- then the other ends; each: attempt, token, identity, verb, delay, text.
---          identity: the name, or "d:" and the digest. done: text is the result, delay for how many ms it's kept.
---          retry, snooze: delay in ms, text is the error of a retry. fail: text is "kind:error". drop: the result's word
+--          identity: the name, or "d:" and the digest, if known. done: delay is for how many ms the text, a result, is
+--          kept. retry, snooze: after the delay; text: a retry's error. stop. fail: text is "kind:error". drop: the result
 -- Returns {odd, dropped}: for each end that wasn't ok, its number and gone, canceled, refused, or postponed to the next
 -- call; and how many failed tasks were dropped.
 -- Fails with EVICTED if the worker isn't a member.
@@ -90,7 +90,7 @@ end
 
 -- Uses lib_queue, lib_record, lib_merge, lib_recur, lib_end.
 
--- What can be changed is known before the first write.
+-- What can be changed is known before other ends write.
 local sound = pcall(read_state) and pcall(check_types, q, unpack(NAMED))
 local some_wait, moved = sound and size.next > 0, 0 -- behind running tasks; how many bytes of it this call has moved
 

@@ -6,9 +6,9 @@
 -- Uses lib_keys, lib_lease.
 --
 -- Returns {deadline, now, held, more, rank, idle, stops, asks}: when the lease would have expired, and the time, in ms
--- of Redis; how many attempts the worker holds; how many tasks can start now, or -1 in a pause, -2 in a return; its
--- rank among the idle workers, or -1; how many are idle, if it holds something; up to 1,000 attempts that must stop;
--- and what the worker is asked for: 1 to call evict, 2 if nobody asserts a schedule anymore, 3 for both.
+-- of Redis; how many attempts the worker holds; how many tasks can start, also due and risky ones, or -1 in a pause, -2
+-- in a return; its rank among the idle workers, or -1; how many are idle, if it holds something; up to 1,000 attempts
+-- that must stop; and a sum of what it's asked for: 1 to call evict, 2 if nobody asserts a schedule anymore.
 -- Fails with EVICTED if the worker isn't a member.
 local worker, lease, judge = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local working = q.working .. worker

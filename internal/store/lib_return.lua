@@ -4,7 +4,7 @@
 local AT_ONCE = 100 -- tasks returned by a call
 local WORKERS = 500 -- whose tasks a call compares
 
--- Moves on to a worker's next older attempt. Returns false if there is none, or it can't be read.
+-- Moves on to a worker's next older attempt. Returns false if there is none, or the key has the wrong type.
 local function advance(head)
   local found = redis.pcall('ZREVRANGE', q.working .. head.worker, head.at, head.at, 'WITHSCORES')
   if found.err and not string.find(found.err, 'WRONGTYPE', 1, true) then

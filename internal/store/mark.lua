@@ -46,6 +46,6 @@ for _, page in ipairs({ unmarked, marked }) do
   end
 end
 if #found > 0 then
-  redis.pcall('PUBLISH', q.channel .. 'wake:' .. worker, 0)
+  redis.pcall('PUBLISH', q.channel .. 'wake:' .. worker, 0) -- it sends a heartbeat
 end
 return { token, found }

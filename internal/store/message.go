@@ -142,7 +142,7 @@ type watch struct {
 	turn  chan struct{} // a signal to read the list of queues now; holds one
 	named bool          // queues were given
 
-	mu     sync.Mutex // protects the fields below. The observer's functions are called under it, so one at a time
+	mu     sync.Mutex // protects the fields below. All functions of the observer but Message are called under it
 	all    map[string]*post
 	listed bool // the list of queues was read since the last gap; true if queues were given
 	ended  bool

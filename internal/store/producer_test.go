@@ -160,15 +160,22 @@ func TestProducerLists(t *testing.T) {
 	b.is.True(p.of(b.target()).refused.Load())
 }
 
-// A user who may not store nonces adds nothing with one.
-func TestNonceDenied(t *testing.T) {
+// without returns a bench on a server of its own, and a line of a user who may not use a command.
+func without(t *testing.T, command string) (*bench, *redisconn.Line) {
+	t.Helper()
 	server := redistest.Start(t)
 	b := benchAt(t, redistest.Parallel(t), server.URL(), "worqr")
-	redistest.Do(t, b.conn, "ACL", "SETUSER", "user", "on", ">x", "~*", "&*", "+@all", "-set")
+	redistest.Do(t, b.conn, "ACL", "SETUSER", "user", "on", ">x", "~*", "&*", "+@all", "-"+command)
 	u := redistest.Sure(url.Parse(server.URL()))(t)
 	u.User = url.UserPassword("user", "x")
 	line := redisconn.NewLine(redistest.Sure(Open(u.String(), Access{}))(t).Dial(), 5*time.Second)
 	t.Cleanup(line.Close)
+	return b, line
+}
+
+// A user who may not store nonces adds nothing with one.
+func TestNonceDenied(t *testing.T) {
+	b, line := without(t, "set")
 	p := NewProducer(line, b.space, logs.New(slog.New(slog.DiscardHandler)))
 	_, err := p.EnqueueOnce(t.Context(), b.target(), "n", time.Minute, [][]byte{nil})
 	b.is.True(IsDenied(err))
@@ -177,6 +184,17 @@ func TestNonceDenied(t *testing.T) {
 	_, _, err = p.Add(t.Context(), b.target(), []Task{later})
 	b.is.True(IsDenied(err))
 	b.is.Equal(redistest.Keys(t, b.conn, "worqr"), nil)
+}
+
+// Who is evicted is told even if Redis refuses to return the tasks. Then the next call fails.
+func TestReturnDenied(t *testing.T) {
+	b, line := without(t, "lmove")
+	b.enqueue("a")
+	b.start("w", 1)
+	look, err := EvictAll(t.Context(), line, b.q, "w", 0, time.Second)
+	b.is.True(IsDenied(err))
+	b.is.Equal(look.Evicted, []Dead{{"w", 1}})
+	b.is.Equal(redistest.Sure(EvictAll(t.Context(), b.line, b.q, "", 0, time.Second))(t).Returned, 1)
 }
 
 // A queue that a producer has forgotten is listed again.

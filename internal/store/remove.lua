@@ -37,6 +37,6 @@ end
 
 tell()
 if token then
-  redis.pcall('PUBLISH', q.channel .. 'wake:' .. worker, 0)
+  redis.pcall('PUBLISH', q.channel .. 'wake:' .. worker, 0) -- it sends a heartbeat
 end
 return { removed and 1 or 0, token and attempt or '' }

@@ -79,7 +79,7 @@ func readResult(b []byte) *Ended {
 	return &Ended{End: string(parts[0]), At: int64(at), Error: string(rest[:n]), Value: rest[n:]}
 }
 
-// An EndListener is notified when a task of a name ends. Its functions are called on the
+// An EndListener is notified when a task of a name ends. All but Closed are called on the
 // connection's goroutine, and must not block.
 type EndListener struct {
 	Look   func()             // a task has ended, or messages may have been missed

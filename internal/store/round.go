@@ -145,7 +145,7 @@ type Settled string
 
 const (
 	OK        Settled = "ok"        // it was carried out
-	Canceled  Settled = "canceled"  // the task was to come back, but a cancel dropped it
+	Canceled  Settled = "canceled"  // the task was to come back or fail, but a cancel dropped it
 	Gone      Settled = "gone"      // the attempt had ended before
 	Refused   Settled = "refused"   // a key has the wrong type, and nothing was done
 	Postponed Settled = "postponed" // too much waits behind the tasks of this call: say it again

@@ -1,7 +1,7 @@
 // Package store reads and changes the tasks in Redis, as docs/protocol.md describes. It holds
 // the Lua scripts, one file for each verb, and the Go functions that call them.
 //
-// Every script makes its checks before its first write, since Redis doesn't roll back. It takes the
+// A script makes its checks before it changes tasks, since Redis doesn't roll back. It takes the
 // time from Redis. It refuses with an error reply whose first word is the reason. Fragments that
 // several verbs share are in lib_*.lua. A script names them in its header, or where it needs them if it often
 // doesn't: Redis builds the functions of a script in each call. source puts them there.

@@ -11,8 +11,9 @@
 -- ARGV[11] max crashes  a task that has crashed once less is risky; 0: never
 -- Uses lib_keys, lib_wake, lib_lease.
 --
--- Returns {first, started, last, before, more, due, now}: the token of the first, what started, and the last token; the
--- round before; how many can start now, or -1 in a pause, -2 in a return; µs until the claimed time, or -1; and ms.
+-- Returns {first, started, last, before, more, due, now}: the token of the first; what started: payload, {payload,
+-- crashes}, {name, record, retries, crashes, error}, with 0 for more than 1 MiB, or nil: it's over; the last token; the
+-- round before; how many of list and ready can start, or -1 in a pause, -2 in a return; µs until the claimed time, or -1; ms.
 -- Fails with EVICTED if the worker isn't a member.
 local worker, round, lease = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
 local wanted, ahead, solo, limit = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[10] == '1', tonumber(ARGV[11])
@@ -84,7 +85,7 @@ if more_than_list or round <= before then
     return { name, #record > MIB and 0 or record, run.retries, run.crashes, run.error }
   end
 
-  -- Returns what the round started and still runs. It may have claimed a time, too, which its worker hasn't learned.
+  -- Fills started with what the round started and still runs. Returns the first token. It may have claimed a time, too.
   function repeated()
     redis.call('HDEL', q.state, 'claimed')
     local first, last, ids = 0, 0, {}
@@ -327,7 +328,7 @@ elseif #started > 0 then
 end
 
 -- What's left, who waits for it, and who claims the next time. Risky tasks count for others only if this
--- call has moved one there or taken one: otherwise workers that may not start them would wake each other.
+-- call has moved or skipped one, or taken one: otherwise workers that may not start them would wake each other.
 local due, more = -1, state.paused and -1 or -2
 if starts then
   more = (listed and count('LLEN', q.queues) or 0) + (more_than_list and redis.call('ZCARD', q.ready) or 0)

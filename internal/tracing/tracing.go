@@ -8,7 +8,7 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
-// A Caller is a Trace for the peer's own packages. Its functions are never nil. They only put the
+// A Caller is a Trace for the peer's own packages. All but ConnectionLost and Missed are never nil. They only put the
 // call aside, so they run no user code, don't block, and may be called under any lock.
 type Caller struct {
 	worqrtrace.Trace
