@@ -20,6 +20,7 @@ func TestRedisIsAway(t *testing.T) {
 		refused, loading, other, own := errors.New("refused"), errors.New("loading"), errors.New("other"), errors.New("own")
 		login := errors.New("login")
 		log.Server, log.Away = "here:1", func(err error) bool { return err != other && err != own }
+		log.Lost = func(error) {}
 		log.Refused = func(err error) bool { log.Called(loading); return err == login } // a method of an error may use the peer
 		log.Answered = func(err error) bool { return err == other || err == loading }
 		var a, b Outage
