@@ -65,7 +65,7 @@ func (q *Queue) Finish(worker string, ends []End) (became []string, err error) {
 func (q *Queue) end(n *notice, worker string, e *End) string {
 	token, is := q.working(worker).Score(e.Attempt)
 	item, listed := q.Process.Get(e.Attempt)
-	if !is || max(token, -token) != e.Token || e.Verb != "" && isNamed(e.Attempt) && listed && item != e.Identity {
+	if !is || max(token, -token) != e.Token || e.Verb != "" && isNamed(e.Attempt) && q.run(e.Identity).Attempt != e.Attempt {
 		return Gone
 	}
 	if e.Verb == "" {

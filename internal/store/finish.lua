@@ -21,12 +21,12 @@ if not redis.call('ZSCORE', from .. 'workers' .. to, worker) then
 end
 
 -- Reads the tokens of all ends; a negative one must stop.
-local args, ids, rest = ARGV, {}, FIRST + 2 * plain
+local args, ids, identities, rest = ARGV, {}, {}, FIRST + 2 * plain
 for i = 1, plain do
   ids[i] = args[FIRST + 2 * i - 2]
 end
 for i = 1, others do
-  ids[plain + i] = args[rest + 6 * i - 6]
+  ids[plain + i], identities[i] = args[rest + 6 * i - 6], args[rest + 6 * i - 4]
 end
 local held = #ids > 0 and redis.call('ZMSCORE', working, unpack(ids)) or {}
 
@@ -93,6 +93,7 @@ end
 -- What can be changed is known before other ends write.
 local sound = pcall(read_state) and pcall(check_types, q, unpack(NAMED))
 local some_wait, moved = sound and size.next > 0, 0 -- behind running tasks; how many bytes of it this call has moved
+local runs = sound and redis.call('HMGET', q.runs, unpack(identities))
 
 -- The failed queue. In a failed queue, tasks that fail are set aside.
 local failed = in_failed and q or keys_of(ARGV[1] .. ':failed')
@@ -190,19 +191,19 @@ end
 local failing, seen = false, {} -- seen: a worker may name an attempt twice
 for i = others, 1, -1 do
   local number, at = plain + i, rest + 6 * i - 6
-  local id, token, identity, verb = ids[number], tonumber(ARGV[at + 1]), ARGV[at + 2], ARGV[at + 3]
-  local delay, text = tonumber(ARGV[at + 4]) or 0, ARGV[at + 5]
-  local score = tonumber(held[number])
+  local id, token, identity, verb = ids[number], args[at + 1], identities[i], args[at + 3]
+  local delay, text, score = tonumber(args[at + 4]) or 0, args[at + 5], held[number]
   local named = string.sub(id, -1) == 'n' -- the id says what it is, not the identity
-  local digest = named and digest_in(identity) or not named and string.sub(identity, 3)
+  local valid = score and (score == token or score == '-' .. token) and not seen[id]
+  -- A late copy of a lost start may have given the attempt another name.
+  valid = valid and (not named or not runs or string.find(runs[i] or '', id, 1, true) == 1)
+  local final = verb == 'done' or verb == 'drop'
+  local digest = named and not final and digest_in(identity) or not named and string.sub(identity, 3)
   if digest == '' then -- the worker hasn't read it
     local payload = redis.pcall('LINDEX', q.process .. id, 0)
     digest = type(payload) == 'string' and digest_of(payload) or ''
   end
-  local valid = score and math.abs(score) == token and not seen[id]
-  local name = valid and named and redis.pcall('LINDEX', q.process .. id, 0)
-  valid = valid and (type(name) ~= 'string' or name == identity) -- or a late copy of a lost start has another
-  local canceled = valid and verb ~= 'done' and verb ~= 'drop' and is_canceled(score, digest)
+  local canceled = valid and not final and is_canceled(tonumber(score), digest)
   if canceled then
     verb, text = 'drop', 'canceled'
   end
@@ -226,7 +227,8 @@ for i = others, 1, -1 do
     if canceled then
       odd_end(number, 'canceled')
     end
-    lists[#lists + 1], over[#over + 1], seen[id] = q.process .. id, id, true -- they go at the end of the call
+    n = n + 1
+    lists[n], over[n], seen[id] = q.process .. id, id, true -- they go at the end of the call
     failing = failing or verb == 'fail'
   end
 end

@@ -33,21 +33,25 @@ local started, scores, bytes = {}, {}, 0 -- bytes: of what was read, also if it 
 local parked, took_risky = 0, false -- parked: how many were moved to risky, or skipped
 local most = math.min(wanted, AT_ONCE)
 
--- Starts tasks of the list, if nothing else waits and none can be risky.
+-- Starts tasks of the list, if nothing else waits and none can be risky. It's the loop that runs for most tasks.
 local listed = true -- whether something may be left on the list
 local function start_list()
-  local pop, queues, process, n = redis.pcall, q.queues, q.process, 0
-  while listed and n < most and bytes < MIB do
-    local id = stamped .. format('%d', n + 1)
-    local payload = pop('RPOPLPUSH', queues, process .. id)
-    listed = type(payload) == 'string'
-    if listed then
-      n, bytes = n + 1, bytes + #payload
-      started[n] = #payload > MIB and 0 or payload
-      scores[2 * n - 1], scores[2 * n] = format('%d', token + n), id
+  local pop, queues, process, tasks, sum = redis.pcall, q.queues, q.process .. stamped, started, 0
+  local length, last = count('LLEN', queues), token
+  for n = 1, math.min(most, length) do
+    local number = format('%d', n)
+    local payload = pop('RPOPLPUSH', queues, process .. number)
+    if payload.err then
+      break
+    end
+    local size = #payload
+    tasks[n], sum = size > MIB and 0 or payload, sum + size
+    scores[2 * n - 1], scores[2 * n] = format('%d', last + n), stamped .. number
+    if sum >= MIB then
+      break
     end
   end
-  token, taken = token + n, taken + n
+  listed, token, taken = length > #tasks, token + #tasks, taken + #tasks
 end
 
 -- One command says for most queues that there's nothing but the list, and nobody is a suspect. The rest is for the others,
@@ -67,8 +71,9 @@ if more_than_list or round <= before then
 
   local function begin(id, task)
     token = token + 1
-    started[#started + 1] = task
-    scores[#scores + 1], scores[#scores + 2] = format('%d', token), id
+    local n = #started + 1
+    started[n] = task
+    scores[2 * n - 1], scores[2 * n] = format('%d', token), id
   end
 
   -- What the worker gets to know of a raw task.
@@ -81,8 +86,8 @@ if more_than_list or round <= before then
     return counting and tonumber(redis.call('HGET', q.crashes, digest)) or 0
   end
 
-  local function describe_named(name, record, run)
-    return { name, #record > MIB and 0 or record, run.retries, run.crashes, run.error }
+  local function describe_named(name, record, run, crashes)
+    return { name, #record > MIB and 0 or record, run.retries, crashes, run.error }
   end
 
   -- Fills started with what the round started and still runs. Returns the first token. It may have claimed a time, too.
@@ -101,10 +106,8 @@ if more_than_list or round <= before then
         started[n] = describe_raw(text, crashes_of(digest_of(text)))
       elseif text then
         local run = read_run(redis.call('HGET', q.runs, text))
-        if is_raw(text) then
-          run.crashes = crashes_of(digest_in(text))
-        end
-        started[n] = describe_named(text, redis.call('HGET', q.tasks, text) or '', run)
+        local crashes = is_raw(text) and crashes_of(digest_in(text)) or run.crashes
+        started[n] = describe_named(text, redis.call('HGET', q.tasks, text) or '', run, crashes)
       end
     end
     for n = 1, last do
@@ -171,9 +174,9 @@ if more_than_list or round <= before then
 
   -- Starts a named task, or skips it, or moves it to risky if this round may start no risky one anymore. The caller
   -- removes it from where it was found.
-  local function start_named(name, place, from_risky)
-    local record, run_text = redis.call('HGET', q.tasks, name), redis.call('HGET', q.runs, name)
-    local run = read_run(run_text)
+  local runs, fresh = {}, read_run() -- runs: of what starts; they are written at the end
+  local function start_named(name, run_text, from_risky)
+    local record, run = redis.call('HGET', q.tasks, name), run_text and read_run(run_text) or fresh
     bytes = bytes + #(record or '')
     if not record or run.attempt ~= '' or name == '' then
       return -- another program's mistake
@@ -183,26 +186,25 @@ if more_than_list or round <= before then
       parked = parked + 1
       return
     end
-    local shown = is_raw(name) and crashes_of(digest_in(name)) or run.crashes
-    local risky = is_risky(shown) and not from_risky
-    if stays(shown) then
+    local crashes = counting and is_raw(name) and crashes_of(digest_in(name)) or run.crashes
+    local risky = is_risky(crashes) and not from_risky
+    if stays(crashes) then
       handled[#handled] = nil
       return
     elseif risky and not solo then
-      redis.call('ZADD', q.risky, place, name)
+      redis.call('ZADD', q.risky, redis.call('ZSCORE', q.ready, name), name)
       parked = parked + 1
       return
     end
     solo = solo and not risky
-    local id = stamped .. #started + 1 .. 'n'
-    run.attempt = id
+    local id = stamped .. format('%d', #started + 1) .. 'n'
     redis.call('LPUSH', q.process .. id, name)
-    write_run(name, run)
+    local counts = run_text and table.concat({ run.retries, run.crashes, run.error }, ':') or '0:0:'
+    runs[#runs + 1], runs[#runs + 2] = name, id .. ':' .. counts
     if occurrence > 0 then
       note_passed(name, occurrence)
     end
-    run.crashes = shown
-    begin(id, describe_named(name, record, run))
+    begin(id, describe_named(name, record, run, crashes))
   end
 
   -- Starts the task at the front of the list, or moves it to risky.
@@ -236,45 +238,36 @@ if more_than_list or round <= before then
     begin(id, describe_raw(payload, crashes))
   end
 
-  -- The names of ready, in pages.
-  local page, at = {}, 1
-  local function next_ready()
-    if at > #page then
-      local last = #handled + math.max(math.min(most, 100), 1) - 1 -- also if none is wanted: -1 would be all of them
-      page = redis.call('ZRANGE', q.ready, #handled, last, 'WITHSCORES')
-      at = 1
-    end
-    return page[at], tonumber(page[at + 1])
-  end
+  -- Starts the first of ready that this call hasn't handled. Returns whether there was one.
+  local page, page_runs, at = {}, {}, 0
   local function start_ready()
-    local name, place = next_ready()
-    if not name then
-      return false
+    if at == #page then
+      page, at = redis.call('ZRANGE', q.ready, #handled, #handled + math.min(most, 100) - 1), 0
+      page_runs = page[1] and redis.call('HMGET', q.runs, unpack(page))
     end
-    at = at + 2
-    handled[#handled + 1] = name
-    start_named(name, place, false)
-    return true
+    at = at + 1
+    handled[#handled + 1] = page[at]
+    if page[at] then
+      start_named(page[at], page_runs[at], false)
+    end
+    return page[at] ~= nil
   end
 
   function start_all()
     move_due()
-    local risky = redis.call('ZRANGE', q.risky, 0, 0, 'WITHSCORES')
-    local _, place = next_ready() -- nil: none is ready
-    local named, returned = place ~= nil, place and place < 0
-    if ahead > 0 and (risky[1] or returned) then
+    local risky, returned = redis.call('ZRANGE', q.risky, 0, 0)[1], redis.call('ZCOUNT', q.ready, '-inf', '(0')
+    if ahead > 0 and (risky or returned > 0) then
       most = math.min(most, wanted - ahead)
     end
-    if solo and risky[1] and room() then
-      redis.call('ZREM', q.risky, risky[1])
-      start_named(risky[1], tonumber(risky[2]), true)
+    if solo and risky and room() then
+      redis.call('ZREM', q.risky, risky)
+      start_named(risky, redis.call('HGET', q.runs, risky), true)
       solo, took_risky = false, true
     end
-    while returned and room() do
-      local _, place = next_ready()
-      returned = place and place < 0 and start_ready()
+    while returned > 0 and room() do
+      returned = start_ready() and returned - 1 or 0
     end
-    local turn = token % 2 == 0
+    local named, turn = true, token % 2 == 0
     while (named or listed) and room() do
       if turn then
         named = named and start_ready()
@@ -285,6 +278,9 @@ if more_than_list or round <= before then
     end
     if #handled > 0 then
       redis.call('ZREM', q.ready, unpack(handled))
+    end
+    if #runs > 0 then
+      redis.call('HSET', q.runs, unpack(runs))
     end
   end
 end
