@@ -25,7 +25,6 @@ var (
 const (
 	RoundWeight = 512
 	RoundBytes  = 1 << 20
-	heavy       = 4 // the weight of an end that isn't plain; others weigh 1
 )
 
 // MaxDigested is the largest payload that has a digest, in bytes. No handler gets a larger one.
@@ -68,10 +67,13 @@ func (e *End) Plain() bool { return e.Name == "" && e.Verb == Done && e.Result =
 
 // Weight returns how much the end counts in a round, and how many bytes Redis may have to read for it.
 func (e *End) Weight() (weight, bytes int) {
-	if e.Plain() {
+	switch {
+	case e.Plain():
 		return 1, e.Size
+	case e.Verb == Done:
+		return 2, e.Size + len(e.Result)
 	}
-	return heavy, e.Size + len(e.Result)
+	return 4, e.Size + len(e.Result)
 }
 
 // identity returns what an end says about its task.
