@@ -224,17 +224,17 @@ func TestReturn(t *testing.T) {
 // If Redis refuses to move a raw task, and not for the type of a key, then the tasks that started after it are back, and
 // it stays with its worker until the call is repeated.
 func TestReturnIsRefused(t *testing.T) {
-	for call, repeat := range map[string][2]string{
-		"leave round=2": {"leave round=2", "2 0"}, "evict target=w": {"evict", "[] 2 -1"},
+	for call, of := range map[string]struct{ answer, repeat, last string }{
+		"leave round=2": {"!ERR", "leave round=2", "2 0"}, "evict target=w": {"[w 3] 1 0", "evict", "[] 2 -1"},
 	} {
 		q := newQueue(t, redistest.URL())
 		q.play(held())
 		q.edit = func(source string) string { return strings.ReplaceAll(source, "'LMOVE'", "'FORBIDDEN'") }
-		q.play(steps(call, "!ERR", "LRANGE queues 0 -1", "e", "ZRANGE ready 0 -1", "k:c", "ZRANGE working:w 0 -1",
+		q.play(steps(call, of.answer, "LRANGE queues 0 -1", "e", "ZRANGE ready 0 -1", "k:c", "ZRANGE working:w 0 -1",
 			"w.1.9.1n w.1.9.2", "EXISTS process:w.2.9.1n", "0", "LRANGE process:w.1.9.2 0 -1", "a", "ZRANGE leaving 0 -1", "w",
 			"EXISTS crashes", "0", "HGET state look", "now", call, "!ERR"))
 		q.edit = nil
-		q.play(steps(repeat[0], repeat[1], "LRANGE queues 0 -1", "e a", "ZRANGE ready 0 -1", "k:a k:c", "EXISTS leaving", "0"))
+		q.play(steps(of.repeat, of.last, "LRANGE queues 0 -1", "e a", "ZRANGE ready 0 -1", "k:a k:c", "EXISTS leaving", "0"))
 	}
 }
 
