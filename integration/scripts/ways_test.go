@@ -289,7 +289,7 @@ func TestRequeue(t *testing.T) {
 			"ZADD failed.copies 0 r:<a>:1", "1", "HSET failed.runs k:b#2 :3:0:why", "1",
 			"HSET failed.crashes <a> 1", "1",
 			"listen", "",
-			"requeue r:<a>:1 k:b#2 k:c#3", "requeued requeued gone",
+			"requeue r:<a>:1 k:b#2 k:c#3 r:<a>:1", "requeued requeued gone gone",
 			"heard", "wake:v 2 wake:w 2 enqueue 2",
 			"LRANGE queues 0 -1", "a x", "HGET tasks k:b", "1:7:0:60000:0:4:HEADB", "ZRANGE ready 0 -1", "k:b",
 			"EXISTS runs result:k:b failed.tasks failed.ready failed.aside failed.copies failed.runs", "0",

@@ -18,11 +18,11 @@ if #args - FIRST + 1 > 5 * MOST then
   return redis.error_reply('TOOLARGE a call has at most ' .. MOST .. ' tasks')
 end
 read_state('place', 'claimed')
-check_types(q, 'tasks', 'ready')
+check_types(q, 'tasks', 'ready', 'schedule')
 
--- Most names are new. old has the tasks of the others.
-local names, skipped, adds, old = {}, {}, {}, {}
-local seen, bytes, timed, found = {}, 0, false, false
+-- Most names are new. found has the others; old, for their tasks in this call, where they are in found.
+local names, skipped, adds, old, found = {}, {}, {}, {}, {}
+local seen, bytes, tried = {}, 0, false
 for i = FIRST, #args, 5 do
   local name, once, record = args[i], args[i + 3], args[i + 4]
   local nonce = once ~= '' and string.match(once or '', '^[1-9]%d*:(.+)$') -- nil: it has another form
@@ -36,19 +36,21 @@ for i = FIRST, #args, 5 do
     seen[':' .. nonce] = true
   end
   -- A SET with XX of an unknown nonce sets nothing, but fails before the first write if SET is denied.
-  local known = nonce and (redis.call('GET', q.once .. nonce) or redis.call('SET', q.once .. nonce, '', 'XX'))
+  local known = nonce and (redis.call('GET', q.once .. nonce) or not tried and redis.call('SET', q.once .. nonce, '', 'XX'))
+  tried = tried or nonce and not known
   names[#names + 1] = known or name
   if known then
     skipped[#skipped + 1] = #names
   else
     adds[#adds + 1] = i
-    timed = timed or args[i + 1] ~= '0'
     local there = size.tasks > 0 and redis.call('HSTRLEN', q.tasks, name) or 0
     if there > 0 then
       if string.sub(args[i + 2], 1, 7) == 'unique:' then
         return redis.error_reply('DUPLICATE an equal unique task is waiting or running')
+      elseif not string.find(args[i + 1] .. ':' .. args[i + 2], '^%d+:%a+:[01]:[01]$') then
+        return redis.error_reply('INVALID how to add a task is "rule:keep:counts"')
       end
-      found, old[i] = true, args[i + 2]
+      found[#found + 1], old[i] = name, #found + 1
       bytes = bytes + there + redis.call('HSTRLEN', q.next, name)
     end
   end
@@ -59,106 +61,94 @@ end
 if #adds == 0 then
   return { names, skipped, 0 }
 end
-if timed or found then
-  check_types(q, 'schedule')
-end
 local alone = size.tasks == 0 and redis.call('EXISTS', q.queues, q.workers) == 0
-local place -- the last that this call has used
 local added = string.format('%.0f', now)
-local fresh = 0 -- how many tasks there are that weren't there before
+local place, fresh -- the last place that this call has used; how many tasks there are that weren't there before
 
--- Has a task start at its time, or at the next of the places of this call. The caller writes what's ready.
-local ready = {}
-local function put(name, at)
+-- What this call writes, all at the end.
+local records, behind, ready, planned, moved, forgotten = {}, {}, {}, {}, {}, {}
+local function write(command, key, list)
+  if #list > 0 then
+    redis.call(command, key, unpack(list))
+  end
+end
+
+-- Has a task start at its time, or at a place: of those of this call, the next.
+local function put(name, at, old_place)
   place = place + 1
   if at > now then
-    return plan(name, at)
+    planned[#planned + 1], planned[#planned + 2] = string.format('%.0f', at), name
+    earliest = math.min(earliest, at)
+  else
+    startable = startable + 1
+    ready[#ready + 1], ready[#ready + 2] = old_place or string.format('%d', place), name
   end
-  startable = startable + 1
-  ready[#ready + 1], ready[#ready + 2] = string.format('%d', place), name
 end
 
 local change
-if found then
+if #found > 0 then
 -- Uses lib_record, lib_merge.
   check_types(q, 'next', 'runs', 'risky')
-  for i, how in pairs(old) do
-    old[i] = read_added(args[i + 1] .. ':' .. how .. ':' .. added .. string.sub(args[i + 4], 2))
-    if not old[i] then
-      return redis.error_reply('INVALID how to add a task is "rule:keep:counts"')
-    end
-    old[i].runs = read_run(redis.call('HGET', q.runs, args[i])).attempt ~= ''
-  end
-
-  local function write_next(name, task)
-    local head = string.format('%.0f:%s:%d:%d:', task.at, task.rule, task.keep and 1 or 0, task.counts and 1 or 0)
-    redis.call('HSET', q.next, name, head .. task.record)
-  end
-
-  local function record_of(name)
-    return read_record(redis.call('HGET', q.tasks, name))
-  end
+  local texts, nexts = redis.call('HMGET', q.tasks, unpack(found)), redis.call('HMGET', q.next, unpack(found))
+  local runs, in_ready = redis.call('HMGET', q.runs, unpack(found)), redis.call('ZMSCORE', q.ready, unpack(found))
+  local in_schedule, in_risky = redis.call('ZMSCORE', q.schedule, unpack(found)), redis.call('ZMSCORE', q.risky, unpack(found))
 
   -- Puts a task behind the one that runs under its name, in place of what waits there.
-  local function put_behind(name, task)
-    local behind = read_next(name)
-    if not behind then
-      fresh = fresh + 1
-      return write_next(name, task)
+  local function put_behind(name, task, n)
+    local before = read_added(nexts[n] or '')
+    fresh = fresh + (before and 0 or 1)
+    if before then
+      task.at = time_of_both(before.at, task)
+      task.counts = task.counts and before.counts
+      if task.keep then
+        task.keep, task.record = before.keep, before.record
+      elseif kept_of(texts[n]) == 0 and kept_of(task.record) == 0 then
+        -- Otherwise those who wait get the result of the one that runs, or of the new one.
+        store_result(name, kept_of(before.record), 'replaced', '', '')
+      end
     end
-    task.at = time_of_both(behind.at, task)
-    task.counts = task.counts and behind.counts
-    if task.keep then
-      task.keep, task.record = behind.keep, behind.record
-    elseif record_of(name).result == 0 and read_record(task.record).result == 0 then
-      -- Otherwise those who wait get the result of the one that runs, or of the new one.
-      store_result(name, read_record(behind.record).result, 'replaced', '', '')
-    end
-    write_next(name, task)
+    local head = string.format('%.0f:%s:%d:%d:', task.at, task.rule, task.keep and 1 or 0, task.counts and 1 or 0)
+    behind[#behind + 1], behind[#behind + 2] = name, head .. task.record
   end
 
-  -- Changes the task that waits under a name.
-  function change(name, task)
+  -- Changes the task that waits under the name of a task of this call.
+  function change(i)
+    local name, n = args[i], old[i]
+    local task = read_added(args[i + 1] .. ':' .. args[i + 2] .. ':')
+    task.record = added .. string.sub(args[i + 4], 2)
     task.at, task.counts = task.at > now and task.at or 0, task.keep or task.counts
-    if task.runs then
-      return put_behind(name, task)
+    if read_run(runs[n]).attempt ~= '' then
+      return put_behind(name, task, n)
     end
-    local planned, risky = redis.call('ZSCORE', q.schedule, name), redis.call('ZSCORE', q.risky, name)
-    local at = tonumber(planned) or 0
+    local at = tonumber(in_schedule[n]) or 0
     local wanted = time_of_both(at, task)
     if not task.keep then
-      local before = record_of(name)
-      if before.occurrence > 0 and wanted == at then -- it stays the occurrence of this time
-        local new = read_record(task.record)
+      if string.find(texts[n], '^%d+:[1-9]%d*:%d+:%d+:1:%d+:') and wanted == at then -- it stays the occurrence of this time
+        local before, new = read_record(texts[n]), read_record(task.record)
         new.due, new.occurrence = before.due, before.occurrence
         task.record = write_record(new)
       end
-      replace(name, before, task.record)
+      if kept_of(task.record) == 0 then -- otherwise whoever waits for the old one's waits for this
+        store_result(name, kept_of(texts[n]), 'replaced', '', '')
+      end
+      records[#records + 1], records[#records + 2] = name, task.record
     end
     if not task.counts then
-      redis.call('HDEL', q.runs, name)
+      forgotten[#forgotten + 1] = name
     end
-    if wanted ~= at then
-      redis.call('ZREM', q.ready, name)
-      redis.call('ZREM', q.schedule, name)
-      redis.call('ZREM', q.risky, name)
-      put(name, wanted)
-    elseif risky and not task.counts then
-      redis.call('ZREM', q.risky, name)
-      make_ready(name, risky)
-    elseif not (planned or risky or redis.call('ZSCORE', q.ready, name)) then -- another program's mistake
-      put(name, wanted)
+    local is_lost = not (in_schedule[n] or in_risky[n] or in_ready[n]) -- another program's mistake
+    if wanted ~= at or in_risky[n] and not task.counts or is_lost then
+      moved[#moved + 1] = name
+      put(name, wanted, wanted == at and in_risky[n])
     end
   end
 end
 
--- New tasks are written together.
-local records = {}
-place = redis.call('HINCRBY', q.state, 'place', #adds) - #adds
+place, fresh = redis.call('HINCRBY', q.state, 'place', #adds) - #adds, 0
 for _, i in ipairs(adds) do
   local name, once = args[i], args[i + 3]
   if old[i] then
-    change(name, old[i])
+    change(i)
   else
     fresh = fresh + 1
     records[#records + 1], records[#records + 2] = name, added .. string.sub(args[i + 4], 2)
@@ -169,12 +159,14 @@ for _, i in ipairs(adds) do
     redis.call('SET', q.once .. nonce, name, 'PX', window)
   end
 end
-if #records > 0 then
-  redis.call('HSET', q.tasks, unpack(records))
-end
-if #ready > 0 then
-  redis.call('ZADD', q.ready, unpack(ready))
-end
+write('HSET', q.tasks, records)
+write('HSET', q.next, behind)
+write('HDEL', q.runs, forgotten)
+write('ZREM', q.ready, moved)
+write('ZREM', q.schedule, moved)
+write('ZREM', q.risky, moved)
+write('ZADD', q.ready, ready)
+write('ZADD', q.schedule, planned)
 
 if size.ready <= 64 or earliest < math.huge then -- otherwise all who were idle have been woken
   tell()

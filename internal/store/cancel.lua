@@ -37,12 +37,12 @@ local last = false
 if after ~= '' then
   local most = page(100, MIB)
   local names = redis.call('ZRANGE', q.copies, '(' .. after, '(r:' .. digest .. ';', 'BYLEX', 'LIMIT', 0, most)
+  local found = {}
   for _, name in ipairs(names) do
-    if waiting(name) then
-      withdraw(q, name)
-      removed = removed + 1
-    end
+    found[#found + 1] = waiting(name) and name or nil
   end
+  withdraw(q, found)
+  removed = removed + #found
   after, last = names[#names], #names < most
 end
 if not last then
@@ -51,8 +51,8 @@ end
 local unique = 'u:' .. digest
 local record = waiting(unique)
 if record then
-  store_result(unique, read_record(record).result, 'canceled', '', '')
-  withdraw(q, unique)
+  store_result(unique, kept_of(record), 'canceled', '', '')
+  withdraw(q, { unique })
   removed = removed + 1
 end
 

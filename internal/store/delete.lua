@@ -37,7 +37,7 @@ for _, kind in ipairs({ 'ready', 'schedule', 'risky' }) do
     if has_room() then
       local record = drop(name, redis.call('HGET', q.tasks, name) or '')
       note_passed(name, record.occurrence, 'canceled')
-      withdraw(q, name)
+      withdraw(q, { name })
     end
   end
   left = left + redis.call('ZCARD', q[kind])

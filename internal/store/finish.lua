@@ -149,7 +149,7 @@ local function end_named(id, token, name, verb, delay, text)
     end
     fail(id, name, record, run, kind or 'failed', reason or text)
     if not in_failed then
-      store_result(name, read_record(record).result, kind == 'expired' and kind or 'failed', reason or text, '')
+      store_result(name, kept_of(record), kind == 'expired' and kind or 'failed', reason or text, '')
       ended(name, kind == 'crashed' and kind or 'failed')
     end
   else
@@ -239,14 +239,17 @@ delete_lists()
 -- Keeps the failed queue within its limit, unless somebody serves it: the oldest go.
 if failing and most > 0 and (in_failed or redis.pcall('ZCOUNT', failed.workers, now, '+inf') == 0) then
   local set = in_failed and failed.aside or failed.ready
-  local excess = math.min(redis.call('ZCARD', set) - most, 256) -- a round has at most 128 that fail
-  for _, name in ipairs(excess > 0 and redis.call('ZRANGE', set, 0, excess - 1) or {}) do
-    redis.call('ZREM', set, name)
-    redis.call('HDEL', failed.tasks, name)
-    redis.call('HDEL', failed.runs, name)
-    redis.call('HDEL', failed.crashes, digest_in(name) or '')
-    redis.call('ZREM', failed.copies, name)
-    dropped = dropped + 1
+  dropped = math.max(0, math.min(redis.call('ZCARD', set) - most, 256)) -- a round has at most 128 that fail
+  if dropped > 0 then
+    local names = redis.call('ZRANGE', set, 0, dropped - 1)
+    redis.call('ZREM', set, unpack(names))
+    redis.call('ZREM', failed.copies, unpack(names))
+    redis.call('HDEL', failed.tasks, unpack(names))
+    redis.call('HDEL', failed.runs, unpack(names))
+    for i, name in ipairs(names) do
+      names[i] = digest_in(name) or ''
+    end
+    redis.call('HDEL', failed.crashes, unpack(names))
   end
 end
 

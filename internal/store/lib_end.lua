@@ -42,7 +42,7 @@ end
 
 -- The task of a name is dropped. why is the word in its result.
 local function drop_named(name, why)
-  store_result(name, read_record(redis.call('HGET', q.tasks, name) or '').result, why, '', '')
+  store_result(name, kept_of(redis.call('HGET', q.tasks, name) or ''), why, '', '')
   ended(name, why)
 end
 
@@ -74,7 +74,10 @@ local function comes_back(name, run, at, place)
     redis.call('HDEL', q.next, name)
     wanted = time_of_both(at, behind)
     if not behind.keep then
-      replace(name, read_record(redis.call('HGET', q.tasks, name) or ''), behind.record)
+      if kept_of(behind.record) == 0 then -- as in add
+        store_result(name, kept_of(redis.call('HGET', q.tasks, name) or ''), 'replaced', '', '')
+      end
+      redis.call('HSET', q.tasks, name, behind.record)
     end
     if not behind.counts then
       run = read_run()

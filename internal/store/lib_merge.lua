@@ -22,12 +22,3 @@ local function time_of_both(at, added)
   end
   return added.at
 end
-
--- Puts another record under a name. Whoever waits for the result of the old one then waits for that of the new one or,
--- if that has none, learns that the old one was replaced.
-local function replace(name, old, text)
-  if read_record(text).result == 0 then
-    store_result(name, old.result, 'replaced', '', '')
-  end
-  redis.call('HSET', q.tasks, name, text)
-end

@@ -16,6 +16,11 @@ local function read_record(text)
   }
 end
 
+-- Returns for how long the result of a record's task is kept. Lua hashes each string that it makes, as payloads.
+local function kept_of(text)
+  return tonumber(string.match(text, '^%d+:%d+:%d+:(%d+):[01]:%d+:') or 0)
+end
+
 local function write_record(record)
   local occurrence = record.occurrence > 0 and 1 or 0
   return table.concat({ record.enqueued, record.due, record.expires, record.result, occurrence, #record.metadata,

@@ -28,6 +28,7 @@ local function newest()
     end
   end
   table.sort(heads, function(a, b) return a.token > b.token end)
+  heads = { unpack(heads, 1, math.min(#heads, AT_ONCE)) } -- the others hold only older ones
   while heads[1] and #found < AT_ONCE do
     local head = table.remove(heads, 1)
     found[#found + 1] = { id = head.id, token = head.token, worker = head.worker, evicted = head.evicted }

@@ -1,19 +1,22 @@
--- lib_wait: take away a task that waits.
+-- lib_wait: take away tasks that wait.
 
 -- Returns the record of the task that waits under a name; false if there is none, or it runs.
 local function waiting(name)
   return read_run(redis.call('HGET', q.runs, name)).attempt == '' and redis.call('HGET', q.tasks, name)
 end
 
--- Deletes the task that waits under a name in a queue. Nothing takes its place.
-local function withdraw(of, name)
-  for _, kind in ipairs({ 'ready', 'schedule', 'risky', 'aside' }) do
-    redis.call('ZREM', of[kind], name)
+-- Deletes the tasks that wait under some names in a queue. Nothing takes their places.
+local function withdraw(of, names)
+  local digests = {}
+  for i, name in ipairs(names) do
+    digests[i] = is_raw(name) and digest_in(name) or ''
   end
-  redis.call('HDEL', of.runs, name)
-  redis.call('HDEL', of.tasks, name)
-  if is_raw(name) then
-    redis.call('ZREM', of.copies, name)
-    redis.call('HDEL', of.crashes, digest_in(name) or '')
+  if #names > 0 then
+    for _, kind in ipairs({ 'ready', 'schedule', 'risky', 'aside', 'copies' }) do
+      redis.call('ZREM', of[kind], unpack(names))
+    end
+    redis.call('HDEL', of.runs, unpack(names))
+    redis.call('HDEL', of.tasks, unpack(names))
+    redis.call('HDEL', of.crashes, unpack(digests))
   end
 end

@@ -83,7 +83,7 @@ local function drop_occurrence(name, passed, due, how, result)
   if result == 0 then
     store_result(name, record.result, how, '', '')
   end
-  withdraw(q, name)
+  withdraw(q, { name })
   return false
 end
 
@@ -162,7 +162,7 @@ local function assert_one(name, since, prints, times, record)
 
   redis.call('ZADD', q.recurring, now + period, name) -- refused on a full Redis, unless first_write was before
   if mine ~= 1 then
-    local stays = drop_occurrence(name, passed, now, 'replaced', read_record(record).result)
+    local stays = drop_occurrence(name, passed, now, 'replaced', kept_of(record))
     passed = #known > 0 and not stays and now or passed
   end
   if times ~= '' then

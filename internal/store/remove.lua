@@ -24,12 +24,12 @@ end
 if behind then
   redis.call('HDEL', q.next, name)
   if not record or record.result == 0 then -- else whoever waits for a result gets the one of the running task
-    store_result(name, read_record(behind.record).result, how, '', '')
+    store_result(name, kept_of(behind.record), how, '', '')
   end
 elseif removed then
   note_passed(name, record.occurrence, 'canceled')
   store_result(name, record.result, how, '', '')
-  withdraw(q, name)
+  withdraw(q, { name })
   if redis.call('ZSCORE', q.recurring, name) then
     plan_occurrence(name)
   end

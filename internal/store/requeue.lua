@@ -23,7 +23,8 @@ local function read_failure(metadata)
   return string.sub(metadata, from, from + back - 1), string.sub(metadata, from + back + error)
 end
 
--- Moves one task, and returns what becomes of it.
+-- Moves one task, and returns what becomes of it. It stays in the failed queue until the end of the call.
+local moved, seen = {}, {}
 local function move(name, text)
   local record, back = read_record(text), nil
   back, record.metadata = read_failure(record.metadata)
@@ -40,7 +41,7 @@ local function move(name, text)
     make_ready(back, next_place())
     redis.pcall('DEL', q.result .. back)
   end
-  withdraw(failed, name)
+  moved[#moved + 1], seen[name] = name, true
   return 'requeued'
 end
 
@@ -49,14 +50,15 @@ local answers, bytes = {}, 0
 for i = FIRST, #ARGV do
   local name = ARGV[i]
   local run = read_run(redis.call('HGET', failed.runs, name))
-  local size = run.attempt == '' and redis.call('HSTRLEN', failed.tasks, name) or 0
+  local size = run.attempt == '' and not seen[name] and redis.call('HSTRLEN', failed.tasks, name) or 0
   if bytes > 0 and bytes + size > MIB then
     break
   end
   bytes = bytes + size
-  local moved = size > 0 and move(name, redis.call('HGET', failed.tasks, name))
-  answers[#answers + 1] = run.attempt ~= '' and 'running' or moved or 'gone'
+  local answer = size > 0 and move(name, redis.call('HGET', failed.tasks, name))
+  answers[#answers + 1] = run.attempt ~= '' and 'running' or answer or 'gone'
 end
+withdraw(failed, moved)
 
 tell()
 if startable > 0 then

@@ -15,11 +15,11 @@ for i = FIRST, #ARGV do
   end
   local name = ARGV[i]
   local result, record = redis.call('GET', q.result .. name) or '', redis.call('HGET', q.tasks, name)
-  local waits, runs = record and read_record(record).result or -1, -1
+  local waits, runs = record and kept_of(record) or -1, -1
   if read_run(redis.call('HGET', q.runs, name)).attempt ~= '' then
     local behind = read_next(name)
     runs = waits
-    waits = behind and read_record(behind.record).result or -1
+    waits = behind and kept_of(behind.record) or -1
     bytes = bytes + #(behind and behind.record or '')
   end
   answers[#answers + 1], answers[#answers + 2], answers[#answers + 3] = result, waits, runs
