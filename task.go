@@ -95,8 +95,8 @@ func (q *Queue) StartTask(ctx context.Context) (*Task, error) {
 // maxStarted is the most tasks that StartTasks takes.
 const maxStarted = 1000
 
-// StartTasks is StartTask for 1 to n tasks in order; n is at most 1,000. A call returns at most 512 tasks, and ends with
-// the one that exceeds 1 MiB of payloads.
+// StartTasks is StartTask for 1 to n tasks in order; n is at most 1,000. A call returns at most 512 tasks, or 256 while
+// the queue has named ones, and ends with the one that exceeds 1 MiB of payloads.
 func (q *Queue) StartTasks(ctx context.Context, n int) ([]*Task, error) {
 	tasks, err := q.startTasks(ctx, n)
 	return tasks, q.wrap("start tasks", err)

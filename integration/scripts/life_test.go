@@ -377,6 +377,20 @@ func TestFailedQueue(t *testing.T) {
 	})
 }
 
+// A round of named tasks is bounded, so that it doesn't keep Redis for long: what starts, becomes ready or becomes risky.
+func TestStartIsBounded(t *testing.T) {
+	q := newQueue(t, redistest.URL())
+	for i := range 400 {
+		q.do(fmt.Sprintf("ZADD schedule %d k:%d", i, i))
+		q.do(fmt.Sprintf("HSET tasks k:%d A", i))
+		if i >= 256 {
+			q.do(fmt.Sprintf("HSET runs k:%d :0:2:", i))
+		}
+	}
+	q.play(steps("join round=0", "1", "start wanted=512", "*", "ZCARD working:w", "256", "ZCARD schedule", "144", "ZCARD ready", "0",
+		"start wanted=512 round=2 max-crashes=3", "*", "ZCARD risky", "50", "ZCARD ready", "94"))
+}
+
 // A start that wants nothing, or few, doesn't read all that is ready.
 func TestStartReadsFew(t *testing.T) {
 	q := newQueue(t, redistest.URL())

@@ -63,7 +63,7 @@ type bench struct {
 // edits make a script read a clock of the test, and have small pages.
 var edits = strings.NewReplacer(
 	"redis.call('TIME')", "{ math.floor(redis.call('GET', KEYS[2]) / 1000), redis.call('GET', KEYS[2]) % 1000 * 1000 }",
-	"local AT_ONCE = 100 ", "local AT_ONCE = 3 ", "page(10000, ", "page(3, ", "page(100, ", "page(3, ", "local PAGE = 1000\n", "local PAGE = 1\n",
+	"local AT_ONCE = 100 ", "local AT_ONCE = 3 ", "page(10000, ", "page(3, ", "page(100, ", "page(3, ", "local PAGE = 500\n", "local PAGE = 1\n",
 )
 
 var small = &spec.Limits{Return: 3, Copies: 3, Mark: 1}

@@ -10,7 +10,7 @@
 -- found up to there, also those that were marked before.
 -- Fails with LOST if Redis has lost the cancel: the payload must be canceled again.
 local payload, token, worker, after = ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]) or 0
-local PAGE = 1000
+local PAGE = 500
 local digest = redis.sha1hex(payload)
 local working = q.working .. worker
 

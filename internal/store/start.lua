@@ -17,7 +17,7 @@
 -- Fails with EVICTED if the worker isn't a member.
 local worker, round, lease = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
 local wanted, ahead, solo, limit = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[10] == '1', tonumber(ARGV[11])
-local AT_ONCE, PARKED, DUE = 512, 500, 500
+local AT_ONCE, MIXED, PARKED = 512, 256, 50 -- MIXED: if there's more than the list, and names of ready and schedule
 local working, stamped = q.working .. worker, worker .. '.' .. ARGV[4] .. '.' .. ARGV[5] .. '.'
 local format = string.format -- Redis and Lua format numbers slowly
 
@@ -66,7 +66,7 @@ if more_than_list or round <= before then
 
   local handled = {} -- names of ready; they are removed at the end
   local function room()
-    return #started < most and bytes < MIB and parked < PARKED and #handled < AT_ONCE + PARKED
+    return #started < math.min(most, MIXED) and bytes < MIB and parked < PARKED and #handled < MIXED
   end
 
   local function begin(id, task)
@@ -131,7 +131,7 @@ if more_than_list or round <= before then
   -- Moves names whose time has come to the end of ready. An occurrence that hasn't started yet and that
   -- nobody asserts is deleted; recur plans it again.
   local function move_due()
-    local names = redis.call('ZRANGEBYSCORE', q.schedule, '-inf', now, 'LIMIT', 0, DUE)
+    local names = redis.call('ZRANGEBYSCORE', q.schedule, '-inf', now, 'LIMIT', 0, MIXED)
     if #names == 0 then
       return
     end
