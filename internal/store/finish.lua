@@ -239,7 +239,7 @@ delete_lists()
 -- Keeps the failed queue within its limit, unless somebody serves it: the oldest go.
 if failing and most > 0 and (in_failed or redis.pcall('ZCOUNT', failed.workers, now, '+inf') == 0) then
   local set = in_failed and failed.aside or failed.ready
-  dropped = math.max(0, math.min(redis.call('ZCARD', set) - most, 256)) -- a round has at most 128 that fail
+  dropped = math.max(0, math.min(redis.call('ZCARD', set) - most, 128)) -- no more fail in a round
   if dropped > 0 then
     local names = redis.call('ZRANGE', set, 0, dropped - 1)
     redis.call('ZREM', set, unpack(names))
