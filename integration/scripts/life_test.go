@@ -388,7 +388,14 @@ func TestStartIsBounded(t *testing.T) {
 		}
 	}
 	q.play(steps("join round=0", "1", "start wanted=512", "*", "ZCARD working:w", "256", "ZCARD schedule", "144", "ZCARD ready", "0",
-		"start wanted=512 round=2 max-crashes=3", "*", "ZCARD risky", "50", "ZCARD ready", "94"))
+		"start wanted=512 round=2 max-crashes=3", "*", "ZCARD risky", "128", "ZCARD ready", "16"))
+}
+
+// By another program's mistake, a name may be risky and ready. Only one of them starts.
+func TestStartOfRiskyAndReady(t *testing.T) {
+	q := newQueue(t, redistest.URL())
+	q.play(steps("join round=0", "1", "HSET tasks k:a A", "1", "ZADD ready 1 k:a", "1", "ZADD risky 1 k:a", "1", "start wanted=4 solo=1", "*", "ZCARD working:w", "1",
+		"EXISTS ready risky", "0"))
 }
 
 // A start that wants nothing, or few, doesn't read all that is ready.

@@ -17,7 +17,7 @@
 -- Fails with EVICTED if the worker isn't a member.
 local worker, round, lease = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[6])
 local wanted, ahead, solo, limit = tonumber(ARGV[7]), tonumber(ARGV[8]), ARGV[10] == '1', tonumber(ARGV[11])
-local AT_ONCE, MIXED, PARKED = 512, 256, 50 -- MIXED: if there's more than the list, and names of ready and schedule
+local AT_ONCE, MIXED, PARKED = 512, 256, 128 -- MIXED: if there's more than the list, and names of ready and schedule
 local working, stamped = q.working .. worker, worker .. '.' .. ARGV[4] .. '.' .. ARGV[5] .. '.'
 local format = string.format -- Redis and Lua format numbers slowly
 
@@ -42,6 +42,7 @@ local function start_list()
     local number = format('%d', n)
     local payload = pop('RPOPLPUSH', queues, process .. number)
     if payload.err then
+      length = 0
       break
     end
     local size = #payload
@@ -54,8 +55,7 @@ local function start_list()
   listed, token, taken = length > #tasks, token + #tasks, taken + #tasks
 end
 
--- One command says for most queues that there's nothing but the list, and nobody is a suspect. The rest is for the others,
--- and for repeats.
+-- One command says for most queues that there's only the list, and nobody is a suspect. The rest is for others and repeats.
 local more_than_list = redis.call('EXISTS', q.ready, q.schedule, q.risky, q.leaving, q.crashes, q.suspects) > 0
 local returning, start_all, repeated = false, nil, nil
 if more_than_list or round <= before then
@@ -172,8 +172,7 @@ if more_than_list or round <= before then
     return true
   end
 
-  -- Starts a named task, or skips it, or moves it to risky if this round may start no risky one anymore. The caller
-  -- removes it from where it was found.
+  -- Starts a named task, skips it, or moves it to risky if this round may start no risky one. The caller removes it.
   local runs, fresh = {}, read_run() -- runs: of what starts; they are written at the end
   local function start_named(name, run_text, from_risky)
     local record, run = redis.call('HGET', q.tasks, name), run_text and read_run(run_text) or fresh
@@ -201,6 +200,9 @@ if more_than_list or round <= before then
     redis.call('LPUSH', q.process .. id, name)
     local counts = run_text and table.concat({ run.retries, run.crashes, run.error }, ':') or '0:0:'
     runs[#runs + 1], runs[#runs + 2] = name, id .. ':' .. counts
+    if from_risky then -- at once: by another program's mistake, the name may be in ready, too
+      redis.call('HSET', q.runs, unpack(runs))
+    end
     if occurrence > 0 then
       note_passed(name, occurrence)
     end
