@@ -61,7 +61,7 @@ var sabotages = map[string]sabotage{
 		faults: "stall restart", finds: "but lives",
 	},
 	"adds-behind": {
-		edits: []string{"  if task.runs then\n", "  if false then\n"},
+		edits: []string{"  if read_run(runs[n]).attempt ~= '' then\n", "  if false then\n"},
 		finds: "in two places",
 	},
 	"cancel-marks": {
@@ -81,7 +81,7 @@ var sabotages = map[string]sabotage{
 		finds: "token",
 	},
 	"add-once": {
-		edits:  []string{`local known = nonce and (redis.call('GET', q.once .. nonce) or redis.call('SET', q.once .. nonce, '', 'XX'))`, `local known = false`},
+		edits:  []string{`local known = nonce and (redis.call('GET', q.once .. nonce) or not tried and redis.call('SET', q.once .. nonce, '', 'XX'))`, `local known = false`},
 		faults: "reset", finds: "was added once|again",
 	},
 	"occurs-once": {
