@@ -84,8 +84,7 @@ func severities(r *inspect.CheckReport) map[inspect.FindingKind]inspect.Severity
 	return all
 }
 
-// A pause with waiting tasks is a notice, and a warning while the backlog grows. It doesn't hide
-// that no worker serves the queue.
+// A pause is a notice, and worse while the backlog grows. It doesn't hide that no worker serves the queue.
 func TestCheckPaused(t *testing.T) {
 	is := parallel(t)
 	prefix := redistest.Prefix(t)
@@ -95,12 +94,11 @@ func TestCheckPaused(t *testing.T) {
 	is.NoErr(q.Pause(t.Context()))
 	report, err := doctor.Check(t.Context(), nil)
 	is.NoErr(err)
-	is.Equal(len(ills(report)), 0) // nothing waits
+	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityNotice}) // nothing waits
 
 	enqueue(t, q, "a")
 	report = sure(doctor.Check(t.Context(), nil))(t)
 	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityNotice})
-	is.True(report.OK())
 
 	ctx, stop := context.WithCancel(t.Context())
 	defer stop()
@@ -116,12 +114,11 @@ func TestCheckPaused(t *testing.T) {
 	stop()
 	is.NoErr(<-growing)
 	is.NoErr(err)
-	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityWarning})
-	is.True(report.OK())
+	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityStopped})
 
 	must(t, p.StopWorker(t.Context()))
 	report = sure(doctor.Check(t.Context(), nil))(t)
-	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityNotice, "no-worker": inspect.SeverityWarning})
+	is.Equal(severities(report), map[inspect.FindingKind]inspect.Severity{"paused": inspect.SeverityNotice, "no-worker": inspect.SeverityStopped})
 }
 
 // Findings beyond the limit of a report are counted, and Repair repairs them.
@@ -134,14 +131,14 @@ func TestCheckMany(t *testing.T) {
 	redistest.Do(t, conn, "")
 	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
 	report := sure(doctor.Check(t.Context(), nil))(t)
-	is.True(!report.OK())
+	is.True(!intact(report))
 	is.Equal(len(report.Findings), 1000)
 	is.True(report.Omitted >= 500)
 	report = sure(doctor.Repair(t.Context(), nil))(t)
-	is.True(report.OK())
+	is.True(intact(report))
 	is.Equal(len(waiting(t, doctor.Queue("q"))), 1000+500)
 	report = sure(doctor.Check(t.Context(), nil))(t)
-	is.True(report.OK())
+	is.True(intact(report))
 }
 
 // Explain covers each state of a task, in words. TestExplainStates of internal/doctor has all reasons.

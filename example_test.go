@@ -416,18 +416,16 @@ func ExamplePeer_Repair() {
 	defer conn.Close()
 	value(conn.Do("LPUSH", fleet.Prefix+":process:{photos}:018f", "cat"))
 
-	fmt.Println("well:", value(peer.Check(ctx, nil)).OK())
+	fmt.Println("worst:", value(peer.Check(ctx, nil)).Findings[0].Severity)
 	for _, f := range value(peer.Repair(ctx, nil)).Findings {
-		if f.Queue == "photos" && f.Repaired && f.Severity == inspect.SeverityError {
+		if f.Queue == "photos" && f.Repaired {
 			fmt.Println(f.Kind, "-", f.Text)
 		}
 	}
-	fmt.Println("well:", value(peer.Check(ctx, nil)).OK())
 	fmt.Println("waiting:", value(peer.Queue("photos").Stats(ctx)).Waiting)
 	// Output:
-	// well: false
-	// orphan - No member of the queue holds a task that was started, so no worker returns it. Returned to the front of the queue.
-	// well: true
+	// worst: stuck
+	// orphan - 1 task was started and is held by no member of the queue, so no worker returns it. Returned to the front of the queue.
 	// waiting: 1
 }
 

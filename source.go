@@ -155,7 +155,7 @@ func checkReport(s *inspect.Source, r *inspect.SourceReport) error {
 			s.Name, len(r.Findings), len(r.Rows), len(r.Samples), mostReported, mostReported, mostSamples)
 	}
 	for _, f := range r.Findings {
-		if !slices.Contains([]inspect.Severity{inspect.SeverityError, inspect.SeverityWarning, inspect.SeverityNotice}, f.Severity) {
+		if !slices.Contains(inspect.Severities(), f.Severity) {
 			return fmt.Errorf("the source %s reports a finding of the unknown severity %.40q", s.Name, f.Severity)
 		}
 	}
@@ -194,7 +194,7 @@ func findingsOf(ctx context.Context, s inspect.Source) []inspect.Finding {
 	report, err := s.Report(ctx)
 	if err != nil {
 		text := strings.TrimSuffix(err.Error(), ".")
-		return []inspect.Finding{{Kind: inspect.FindingKind(s.Name), Severity: inspect.SeverityWarning, Text: "It can't report: " + text + "."}}
+		return []inspect.Finding{{Kind: inspect.FindingKind(s.Name), Severity: inspect.SeverityRisk, Text: "It can't report: " + text + "."}}
 	}
 	all := slices.Clone(report.Findings)
 	for i := range all {

@@ -121,6 +121,7 @@ var (
 	holding        = peertest.Holding
 	idle           = peertest.Idle
 	ills           = peertest.Ills
+	intact         = peertest.Intact
 	is_            = peertest.Is
 	matching       = peertest.Matching
 	matchingAny    = peertest.MatchingAny

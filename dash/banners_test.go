@@ -16,68 +16,76 @@ import (
 // Each problem has a banner that names the queue, the cause and the next step.
 func TestBanners(t *testing.T) {
 	t.Parallel()
-	minute := growth{over: time.Minute}
-	one := &inspect.Worker{Name: "a", Lease: 3 * time.Second}
+	one := &inspect.Worker{Name: "a", Queues: []string{"q"}}
+	start := time.Now()
+	past := func(failed, waiting int) history {
+		return history{{At: start}, {At: start.Add(time.Minute), Failed: failed, Waiting: waiting, starts: 20}}
+	}
 	for _, c := range []struct {
 		name  string
 		state queueState
-		want  string // level, kind and a part of the text; "" means no banner
+		want  string // severity, kind and a part of the text; "" means no banner
 	}{
-		{"well", queueState{counts: inspect.QueueStats{Waiting: 9, Workers: 1}, workers: []*inspect.Worker{one}}, ""},
-		{"no worker", queueState{counts: inspect.QueueStats{Waiting: 2}}, "warning no-worker 2 tasks are waiting, and no worker serves this queue. Start a peer"},
-		{"no worker, later", queueState{counts: inspect.QueueStats{Scheduled: 1}}, "warning no-worker 1 task scheduled"},
-		{"paused", queueState{counts: inspect.QueueStats{Waiting: 1, Paused: true}}, "warning paused 1 task is waiting, and none starts until"},
-		{"paused, empty", queueState{counts: inspect.QueueStats{Paused: true}}, "notice paused No task starts"},
-		{"suspect", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one}, missing: 4 * time.Second}, "warning suspect 1 worker of 2 stopped sending heartbeats"},
+		{"well", queueState{counts: inspect.QueueStats{Waiting: 9, Workers: 1, IdleWorkers: 1}, workers: []*inspect.Worker{one}}, ""},
+		{"no worker", queueState{counts: inspect.QueueStats{Waiting: 2}}, "stopped no-worker 2 tasks are waiting, and no worker serves this queue. Start the service"},
+		{"no worker, later", queueState{counts: inspect.QueueStats{Scheduled: 1}}, "risk no-worker All are scheduled for later."},
+		{"paused", queueState{counts: inspect.QueueStats{Waiting: 1, Paused: true, PausedBy: "ann", Workers: 1}, workers: []*inspect.Worker{one}}, "notice paused 1 task is waiting, and the queue is paused. Paused by ann. Resume it"},
+		{"paused, growing", queueState{counts: inspect.QueueStats{Waiting: 1, Paused: true, Workers: 1}, workers: []*inspect.Worker{one}, past: past(0, 1)}, "stopped paused The backlog is growing."},
+		{"paused, empty", queueState{counts: inspect.QueueStats{Paused: true}}, "notice paused The queue is paused."},
+		{"suspect", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one}, missing: 4 * time.Second}, "stuck expired-worker 1 worker has stopped sending heartbeats"},
 		{"just joined", queueState{counts: inspect.QueueStats{Workers: 2}, workers: []*inspect.Worker{one}}, ""},
-		{"all dead", queueState{counts: inspect.QueueStats{Workers: 1, Running: 3}}, "warning suspect No worker is left to evict"},
-		{"failures", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, failed: 12}}, "warning failed 12 failed tasks more than 1 min ago. Fix"},
-		{"failures at once", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Second, failed: 12}}, "warning failed 12 failed tasks more than 10 s ago. Fix"},
-		{"few failures", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, failed: 2}}, ""},
-		{"backlog", queueState{counts: inspect.QueueStats{Waiting: 900, Workers: 1}, workers: []*inspect.Worker{one}, grown: growth{over: time.Minute, waiting: 300}}, "warning backlog 300 tasks more than 1 min ago, and all workers are busy"},
-		{"unreadable", queueState{err: errors.New("WRONGTYPE"), grown: minute}, "error unreadable WRONGTYPE"},
+		{"all dead", queueState{counts: inspect.QueueStats{Workers: 1, Silent: true, Running: 3}}, "stopped no-worker 3 tasks are waiting, and no worker serves this queue. 1 worker stopped sending heartbeats."},
+		{"failures", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, past: past(12, 0)}, "stuck failing 12 tasks have failed for good lately, far more than usual. That is within 60 seconds. Fix"},
+		{"few failures", queueState{counts: inspect.QueueStats{Workers: 1}, workers: []*inspect.Worker{one}, past: past(2, 0)}, ""},
+		{"backlog", queueState{counts: inspect.QueueStats{Waiting: 900, Workers: 1}, workers: []*inspect.Worker{one}, past: past(0, 300)}, "risk backlog That's 300 more than 60 seconds ago, and all workers are busy."},
+		{"unreadable", queueState{err: errors.New("WRONGTYPE")}, "stuck unreadable WRONGTYPE."},
 	} {
-		got := ofQueue(&c.state)
+		c.state.name, c.state.at = "q", start
+		s := &snapshot{At: start, queues: []*queueState{&c.state}}
+		for _, w := range c.state.workers {
+			s.workers = append(s.workers, *w)
+		}
+		var got []banner
+		for _, l := range inspect.Fold(worqr.Judge(s.sight(nil))) {
+			got = append(got, bannerOf(l))
+		}
 		if c.want == "" {
 			if len(got) > 0 {
 				t.Errorf("%s: %+v", c.name, got)
 			}
 			continue
 		}
-		level, rest, _ := strings.Cut(c.want, " ")
+		severity, rest, _ := strings.Cut(c.want, " ")
 		kind, text, _ := strings.Cut(rest, " ")
-		if len(got) != 1 || got[0].Level != level || got[0].Kind != kind || !strings.Contains(got[0].Text, text) || got[0].Link == "" || got[0].Title == "" {
+		if len(got) != 1 || string(got[0].Severity) != severity || got[0].Kind != kind || !strings.Contains(got[0].Text, text) || got[0].Queue != "q" || got[0].Link == "" || got[0].Title == "" {
 			t.Errorf("%s: %+v, want %s", c.name, got, c.want)
 		}
 	}
 	is := is.New(t)
-	is.True(strings.Contains(stuck(&inspect.Worker{Name: "api-1", StuckHandlers: 2}).Text, "2 handlers of api-1"))
-	is.True(strings.HasPrefix(stuck(&inspect.Worker{Name: "api-1", StuckHandlers: 1}).Text, "1 handler of api-1 ignored the end of the context"))
-	is.True(strings.HasSuffix(away(&snapshot{err: fmt.Errorf("%w: WRONGPASS disabled.", worqr.ErrLogin)}).Text, "WRONGPASS disabled. Check the user and the password that this process uses."))
-	for err, title := range map[error]string{
-		errors.New("connection refused"): "Redis can't be reached", worqr.ErrLogin: "Redis refuses the login",
-		worqr.ErrDenied: "Redis denies a permission", worqr.ErrShutdown: "This process is shutting down",
-	} {
-		is.Equal(away(&snapshot{err: fmt.Errorf("x: %w", err)}).Title, title)
+	for err, title := range map[error]string{errors.New("connection refused"): "Redis can't be reached", worqr.ErrShutdown: "This process is shutting down"} {
+		is.Equal(worqr.Judge((&snapshot{err: fmt.Errorf("x: %w", err)}).sight(nil))[0].Title, title)
 	}
-	is.True(strings.Contains(away(&snapshot{err: errors.New("x"), At: time.Now()}).Text, "This page shows the state at "))
 }
 
-// Banners of the same kind are folded into one, with the sum. The worst are shown, and the others are in a list
-// that can be opened.
-func TestFold(t *testing.T) {
+// Banners of the same kind are one, with the sum. The worst are shown, and the others are in a list that can be opened.
+func TestFolded(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
-	var all []banner
+	s := &snapshot{At: time.Now()}
 	for i := range 9 {
-		all = append(all, ofQueue(&queueState{name: fmt.Sprint(i), counts: inspect.QueueStats{Waiting: i + 1}})...)
+		s.queues = append(s.queues, &queueState{name: fmt.Sprint(i), at: s.At, counts: inspect.QueueStats{Waiting: i + 1}})
 	}
-	all = append(all, banner{Level: "warning", Kind: "paused", Queue: "p"}, banner{Level: "warning", Kind: "memory"})
-	f := fold(all)
+	s.queues = append(s.queues, &queueState{name: "p", at: s.At, counts: inspect.QueueStats{Waiting: 1, Paused: true, Workers: 1}})
+	s.Server = inspect.ServerStats{UsedMemory: 100, MaxMemory: 100, Policy: "noeviction"}
+	s.silences = []inspect.Silence{{Kind: "paused", Queue: "p", Until: s.At.Add(time.Hour)}}
+	d := &dashboard{hooks: &hooks{}, check: &checkup{}}
+	all := d.banners(s, "")
+	f := (&page{Banners: all}).Folded()
 	is.Equal(len(f.First), shown)
-	is.Equal(len(f.Rest), 1)
-	is.Equal(f.First[0].Others, 8)
-	is.Equal(f.First[0].Text, "45 tasks are waiting, and no worker serves these queues. Start a peer that handles them.")
-	is.Equal(f.First[1].Queue, "p")
-	is.Equal(f.Rest[0].Kind, "memory")
+	is.Equal([]string{f.First[0].Kind, f.First[1].Kind}, []string{"full", "no-worker"})
+	is.Equal(f.First[1].Queue, "8")
+	is.Equal(f.First[1].Others, 8)
+	is.True(strings.HasPrefix(f.First[1].Text, "45 tasks are waiting, and no worker serves these queues."))
+	is.Equal([]string{f.Rest[0].Level, f.Rest[0].Title}, []string{"notice", "Silenced: Paused"})
+	is.Equal(len(d.banners(s, "3")), 2)
 }

@@ -13,18 +13,22 @@ import (
 	"github.com/worqr/worqr/dash"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
+	"github.com/worqr/worqr/internal/redistest"
 )
 
 // A finding is shown with its age, and disappears once it's solved: an open page needn't be reloaded, nor wait
 // for minutes.
 func TestSolvedFindings(t *testing.T) {
 	is := parallel(t)
-	p := open(t, worqr.Options{Lease: time.Second})
+	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
+	p := peertest.OpenDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: time.Second})
 	q := p.Queue("q")
-	peertest.Enqueue(t, q, "a", "b", "c")
-	b := browse(t, p, &dash.Options{AllowActions: true, Interval: 100 * time.Millisecond, Check: &inspect.CheckOptions{MaxBacklog: 1}})
+	orphan := prefix + ":process:{q}:w.1.1.1"
+	redistest.Do(t, conn, "LPUSH", orphan, "x")
+	peertest.Enqueue(t, q, "a")
+	b := browse(t, p, &dash.Options{AllowActions: true, Interval: 100 * time.Millisecond})
 	told := b.stream(t.Context(), "show=overview")
-	const found = "The backlog exceeds its limit"
+	const found = "Tasks are stuck"
 	gone := func() {
 		t.Helper()
 		for changed := range told {
@@ -39,11 +43,10 @@ func TestSolvedFindings(t *testing.T) {
 	is.NoErr(q.Delete(t.Context())) // the next snapshot contradicts it
 	gone()
 
-	peertest.Enqueue(t, q, "a", "b", "c")
+	peertest.Enqueue(t, q, "a")
 	b.act("verb", "check")
 	await(t, told, "banners", found)
-	peertest.Cancel(t, q, "b")
-	peertest.Cancel(t, q, "c")
+	redistest.Do(t, conn, "DEL", orphan)
 	b.act("verb", "resume", "name", "q") // any action starts another check
 	gone()
 }

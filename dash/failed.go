@@ -85,7 +85,8 @@ func (d *dashboard) failedQueues(now *snapshot, query url.Values) *page {
 	body := &failedBody{}
 	for _, q := range now.queues {
 		if n := q.counts.Failed; n > 0 {
-			body.Queues = append(body.Queues, failedQueue{q.name, n, q.grown.failed, q.grown.over})
+			recent, _ := q.past.trend()
+			body.Queues = append(body.Queues, failedQueue{q.name, n, recent.Failed, recent.Over})
 			body.Total += n
 		}
 	}

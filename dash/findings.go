@@ -9,29 +9,45 @@ import (
 	"github.com/worqr/worqr/inspect"
 )
 
-// found returns banners for the findings of the last check that the snapshot doesn't show.
-func (d *dashboard) found(s *snapshot, queue string, all []banner) (more []banner) {
+// findings returns what a snapshot shows, and what only the last check has seen. If queue isn't "", it leaves out those of
+// other queues. checked has the time of the check for findings that the snapshot doesn't show.
+func (d *dashboard) findings(s *snapshot, queue string) (all []inspect.Finding, checked map[string]time.Time) {
+	of := func(f inspect.Finding) bool { return queue == "" || f.Queue == "" || queueOf(f.Queue) == queue }
 	seen := map[string]bool{}
-	for _, b := range all {
-		seen[b.Kind+"\x00"+b.Queue] = true
-	}
-	findings, at := d.check.findings()
-	for _, f := range findings {
-		name := queueOf(f)
-		if !worth(f) || seen[string(f.Kind)+"\x00"+name] || queue != "" && name != queue || outdated(f, s, at) {
-			continue
+	for _, f := range worqr.Judge(s.sight(d.opts.Check)) {
+		if of(f) {
+			all = append(all, f)
 		}
-		more = append(more, banner{Level: string(f.Severity), Kind: string(f.Kind), Queue: name, Title: title(f), Text: f.Text,
-			Link: link("server") + "#findings", Label: "All findings", Age: age(time.Since(at))})
+		seen[idOf(f)] = true
 	}
-	return more
+	if s.err != nil {
+		return all, nil
+	}
+	checked = map[string]time.Time{}
+	report, at := d.check.findings()
+	for _, f := range report {
+		id := idOf(f)
+		switch {
+		case !of(f) || !worth(f) || outdated(f, s, at):
+		case seen[id] && f.Kind == "retrying": // only a check knows why
+			all = slices.DeleteFunc(all, func(o inspect.Finding) bool { return idOf(o) == id })
+			all = append(all, f)
+		case !seen[id]:
+			all = append(all, f)
+			checked[id] = at
+		}
+	}
+	return all, checked
 }
 
-func queueOf(f inspect.Finding) string { return strings.TrimSuffix(f.Queue, " (failed)") }
+// idOf identifies a finding.
+func idOf(f inspect.Finding) string { return string(f.Kind) + "\x00" + queueOf(f.Queue) }
 
-// worth reports whether a finding has a banner.
+func queueOf(name string) string { return strings.TrimSuffix(name, " (failed)") }
+
+// worth reports whether a finding of a check has a banner.
 func worth(f inspect.Finding) bool {
-	return !covered[f.Kind] && (f.Severity != inspect.SeverityNotice || slices.Contains(told, f.Kind))
+	return !fresh[f.Kind] && (f.Severity != inspect.SeverityNotice || f.Kind == "retrying")
 }
 
 // age formats how long ago a check was. It's rough, so that banners don't change all the time.
@@ -47,7 +63,7 @@ func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
 	if f.Queue == "" || s.err != nil || !slices.Contains(worqr.FindingKinds(), f.Kind) { // of a Source
 		return false
 	}
-	q := s.find(queueOf(f))
+	q := s.find(queueOf(f.Queue))
 	switch {
 	case q == nil:
 		return !s.more && s.At.After(checked) // the queue no longer exists
@@ -60,33 +76,26 @@ func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
 		return len(q.workers) > 0 && c.Workers <= len(q.workers)
 	case "backlog":
 		return c.Waiting == 0
-	case "stalled":
+	case "stalled", "starved":
 		return c.Waiting == 0 || c.IdleWorkers > 0
-	case "overdue", "retrying":
+	case "overdue":
+		return c.Scheduled+c.Waiting == 0
+	case "retrying":
 		return c.Scheduled == 0
-	case "long-run":
+	case "long-run", "crashing":
 		return c.Running == 0
 	}
 	return false
 }
 
-// covered are the findings that snapshots show themselves, and sooner.
-var covered = map[inspect.FindingKind]bool{"no-worker": true, "paused": true, "stuck-handler": true, "failed": true, "not-permitted": true}
-
-// told are the findings that are shown even as notices.
-var told = []inspect.FindingKind{"eviction-policy", "stalled", "overdue", "retrying", "long-run"}
-
-// titles describe kinds of findings whose name isn't clear enough.
-var titles = map[inspect.FindingKind]string{
-	"eviction-policy": "Redis may evict tasks", "persistence": "Redis may lose tasks when it stops", "memory": "Redis is almost full",
-	"leases": "Workers have different leases", "expired-worker": "A worker's lease has expired", "stalled": "No handler is free",
-	"overdue": "Scheduled tasks are late", "retrying": "Many tasks are waiting for a retry", "long-run": "A task has been running for very long",
-	"backlog": "The backlog exceeds its limit", "clock": "Clocks differ", "replication": "A failover may lose writes",
+// fresh are the findings of a check that each snapshot shows, if they're still there.
+var fresh = map[inspect.FindingKind]bool{
+	"no-worker": true, "paused": true, "stuck-handler": true, "memory": true, "full": true, "slow-redis": true, "evicted": true, "lost-writes": true, "dropped": true, "job-gone": true,
 }
 
-func title(f inspect.Finding) string {
-	if t := titles[f.Kind]; t != "" {
-		return t
+func titled(f inspect.Finding) string {
+	if f.Title != "" {
+		return f.Title
 	}
 	return "Check found: " + strings.ReplaceAll(string(f.Kind), "-", " ")
 }

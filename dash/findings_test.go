@@ -31,6 +31,7 @@ func TestOutdated(t *testing.T) {
 		{"stalled", queueState{counts: inspect.QueueStats{Waiting: 1, IdleWorkers: 1}}, true},
 		{"stalled", queueState{counts: inspect.QueueStats{Waiting: 1}}, false},
 		{"overdue", queueState{}, true},
+		{"starved", queueState{counts: inspect.QueueStats{IdleWorkers: 1, Waiting: 1}}, true},
 		{"retrying", queueState{counts: inspect.QueueStats{Scheduled: 1}}, false},
 		{"long-run", queueState{}, true},
 		{"orphan", queueState{}, false},
@@ -60,10 +61,10 @@ func TestAge(t *testing.T) {
 	is.Equal(age(2*time.Hour), "2 h ago")
 }
 
-// Each title and exception belongs to a kind of finding that exists.
-func TestTitles(t *testing.T) {
+// Each exception belongs to a kind of finding that exists.
+func TestFresh(t *testing.T) {
 	t.Parallel()
-	for _, kinds := range []iter.Seq[inspect.FindingKind]{maps.Keys(titles), maps.Keys(covered)} {
+	for _, kinds := range []iter.Seq[inspect.FindingKind]{maps.Keys(fresh)} {
 		for kind := range kinds {
 			if !slices.Contains(worqr.FindingKinds(), kind) {
 				t.Errorf("%s is no finding", kind)

@@ -100,3 +100,20 @@ func (h history) paces() (at []time.Time, all []pace) {
 	}
 	return at, all
 }
+
+// trend returns what has changed in the last minute, and what was usual before that.
+func (h history) trend() (r inspect.Recent, usual inspect.Usual) {
+	from, ok := h.before(time.Minute)
+	if !ok {
+		return r, usual
+	}
+	end := h[len(h)-1]
+	r = inspect.Recent{Over: end.At.Sub(from.At), Waiting: end.Waiting - from.Waiting, Failed: end.Failed - from.Failed, Started: int(max(0, end.starts-from.starts))}
+	for i := len(h) - 2; i >= 0 && h[i].starts == end.starts; i-- {
+		r.NoStart = end.At.Sub(h[i].At)
+	}
+	if over := from.At.Sub(h[0].At); over >= time.Minute {
+		usual = inspect.Usual{Known: true, Failed: float64(max(0, from.Failed-h[0].Failed)) / over.Minutes()}
+	}
+	return r, usual
+}

@@ -11,6 +11,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/words"
 )
 
@@ -133,7 +134,7 @@ func (h *hooks) banners() (all []banner) {
 	defer h.mu.Unlock()
 	for _, name := range []string{"Authorize", "Payload", "User"} {
 		if n := h.calls[name].stuck; n > 0 {
-			all = append(all, banner{Level: "warning", Kind: "hook", Title: "This dashboard's Options." + name + " hangs",
+			all = append(all, banner{Level: "warning", Severity: inspect.SeverityRisk, Kind: "hook", Title: "This dashboard's Options." + name + " hangs",
 				Text: words.Counted(n, "call") + " of the function didn't return in time. What it was asked for is missing or refused. The log of this process has more."})
 		}
 	}

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/words"
 )
 
 // matching requeues or deletes the tasks that a filter matches, in the background.
@@ -14,7 +15,7 @@ func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	verb, name := Verb(form.Get("verb")), form.Get("name")
 	f, err := filtered(form)
 	if err != nil {
-		return uncounted, mistake(stopped(err.Error()) + " Nothing was done.")
+		return uncounted, mistake(words.Stopped(err.Error()) + " Nothing was done.")
 	}
 	q := d.peer.Queue(name)
 	one, all := q.RequeueFailed, q.RequeueAllFailed

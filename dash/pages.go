@@ -163,9 +163,9 @@ type overviewBody struct {
 func (d *dashboard) overview(_ context.Context, now *snapshot, query url.Values) (*page, error) {
 	all := d.banners(now, "")
 	worst := map[string]banner{}
-	for _, b := range all {
-		if old, ok := worst[b.Queue]; !ok || rank(b.Level) < rank(old.Level) {
-			worst[b.Queue] = b
+	for _, b := range slices.Backward(all) { // the worst are first
+		for _, name := range b.queues {
+			worst[name] = b
 		}
 	}
 	body := &overviewBody{Sort: query.Get("sort"), Filter: query.Get("q"), Known: len(now.queues), Charts: charts(d.hub.history(), now.At)}
@@ -176,10 +176,10 @@ func (d *dashboard) overview(_ context.Context, now *snapshot, query url.Values)
 		}
 	}
 	sortQueues(picked, body.Sort, func(q *queueState) int {
-		if b, ok := worst[q.name]; ok {
-			return rank(b.Level)
+		if b, ok := worst[q.name]; ok && !b.Silenced {
+			return slices.Index(inspect.Severities(), b.Severity)
 		}
-		return 3
+		return len(inspect.Severities())
 	})
 	picked, body.Pager = paged(picked, "", query)
 	for _, q := range picked {

@@ -22,8 +22,9 @@ type serverBody struct {
 	Beat      time.Time // its last heartbeat
 	Stats     inspect.PeerStats
 	Version   string
-	Errors    int
-	Warnings  int
+	Lines     []inspect.Line // of the check's findings
+	Harm      int
+	Risks     int
 	Notices   int
 }
 
@@ -43,14 +44,15 @@ func (d *dashboard) server(ctx context.Context, now *snapshot, query url.Values)
 		body.Ready = printable(strings.TrimPrefix(ready.Error(), "worqr: "))
 	}
 	if body.Check.Report != nil {
+		body.Lines = inspect.Fold(body.Check.Report.Findings)
 		for _, f := range body.Check.Report.Findings {
-			switch f.Severity {
-			case inspect.SeverityError:
-				body.Errors++
-			case inspect.SeverityWarning:
-				body.Warnings++
-			case inspect.SeverityNotice:
+			switch {
+			case f.Silenced != nil || f.Severity == inspect.SeverityNotice:
 				body.Notices++
+			case f.Severity.Harms():
+				body.Harm++
+			default:
+				body.Risks++
 			}
 		}
 	}

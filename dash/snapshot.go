@@ -39,6 +39,10 @@ type snapshot struct {
 	Sources  []section // as they are, even if the rest couldn't be read
 	Total    sample
 	Pace     pace
+
+	Server   inspect.ServerStats
+	happened []inspect.Happening
+	silences []inspect.Silence
 }
 
 // A queueState is the known state of one queue.
@@ -51,14 +55,7 @@ type queueState struct {
 	pace     pace
 	workers  []*inspect.Worker // registered ones that serve it
 	unlisted bool              // they're from an earlier snapshot
-	grown    growth
-	missing  time.Duration // how long it has had more workers than are registered
-}
-
-// A growth is what changed in the last minute.
-type growth struct {
-	over            time.Duration
-	waiting, failed int
+	missing  time.Duration     // how long it has had more workers than are registered
 }
 
 // Workers returns how many are registered.
@@ -200,10 +197,6 @@ func (f *fleet) remember(next *snapshot) {
 		f.past[q.name] = past
 		q.past = past
 		q.pace = past.pace()
-		if from, ok := past.before(time.Minute); ok {
-			end := past[len(past)-1]
-			q.grown = growth{end.At.Sub(from.At), end.Waiting - from.Waiting, end.Failed - from.Failed}
-		}
 		next.Total.add(sampled(next.At, q.counts))
 		next.Pace.Starting += q.pace.Starting
 		next.Pace.Known = next.Pace.Known || q.pace.Known

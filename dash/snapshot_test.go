@@ -23,7 +23,7 @@ func TestDamagedQueue(t *testing.T) {
 	redistest.Do(t, conn, "SET", prefix+":workers:{bad}", "x")
 	redistest.Do(t, conn, "SET", prefix+":recurring:{bad}", "x")
 	b := browse(t, p, nil)
-	r := b.shows("", "2 tasks are waiting", "The counts can&#39;t be read", "WRONGTYPE")
+	r := b.shows("", "2 tasks are waiting", "A queue can&#39;t be read", "WRONGTYPE")
 	is.True(!strings.Contains(r.text, "Redis can&#39;t be reached"))
 	b.shows("queue?name=well", "<code>x</code>")
 	b.shows("recurring", "can’t be read: queue &#34;bad&#34;: ", "WRONGTYPE")

@@ -23,6 +23,7 @@ var functions = template.FuncMap{
 	"escaped": url.QueryEscape,
 	"int":     func(n int64) int { return int(n) },
 	"lease":   lease,
+	"level":   level,
 	"pace":    func(f float64) string { return measure(f, "/s") },
 	"plus":    func(a, b int) int { return a + b },
 	"since":   func(t time.Time) string { return span(time.Since(t)) },

@@ -14,6 +14,7 @@ type QueueStats struct {
 	Waiting     int  // that may start: on the list, named ones that are ready, and risky ones
 	Scheduled   int  // for a time, even if that has come; or behind the running task with their key
 	Running     int  // held by workers, running or prefetched
+	Retrying    int  // of those that are Scheduled, at least so many wait for a retry
 	Failed      int  // not counting those that OnFailed is handling
 	Workers     int  // including dead ones until they're evicted
 	IdleWorkers int  // with free slots

@@ -14,7 +14,7 @@ import (
 
 func TestCheckReport(t *testing.T) {
 	t.Parallel()
-	broken := inspect.Finding{Kind: "orphan", Severity: inspect.SeverityError, Queue: "q", Key: "k\n", Subject: "s", Text: "Bad."}
+	broken := inspect.Finding{Kind: "orphan", Severity: inspect.SeverityStuck, Queue: "q", Key: "k\n", Subject: "s", Text: "Bad."}
 	mended := broken
 	mended.Repaired = true
 	for name, test := range map[string]struct {
@@ -22,16 +22,16 @@ func TestCheckReport(t *testing.T) {
 		ok     bool
 		says   string
 	}{
-		"nothing there": {inspect.CheckReport{Prefix: "p"}, true, "Checked 0 keys in 0 queues: 0 errors, 0 warnings, 0 notices\n" +
+		"nothing there": {inspect.CheckReport{Prefix: "p"}, true, "Checked 0 keys in 0 queues: nothing is wrong\n" +
 			"no worqr keys found under the prefix \"p\"; check the prefix and the Redis URL\n"},
-		"no queues": {inspect.CheckReport{Prefix: "p", Keys: 1}, true, "Checked 1 key in 0 queues: 0 errors, 0 warnings, 0 notices\n" +
+		"no queues": {inspect.CheckReport{Prefix: "p", Keys: 1}, true, "Checked 1 key in 0 queues: nothing is wrong\n" +
 			"no queues found under the prefix \"p\"; check the prefix and the Redis URL\n"},
 		"broken": {inspect.CheckReport{Keys: 2, Queues: 1, Findings: []inspect.Finding{broken}}, false,
-			"Checked 2 keys in 1 queue: 1 error, 0 warnings, 0 notices\nerror (orphan) on \"q\": Bad. Key: \"k\\n\". Subject: \"s\".\n"},
+			"Checked 2 keys in 1 queue: 1 stuck\nstuck (orphan) on q: Bad. Key: \"k\\n\". Subject: \"s\".\n"},
 		"repaired": {inspect.CheckReport{Keys: 2, Queues: 1, Repair: true, Findings: []inspect.Finding{mended}}, true,
-			"Checked 2 keys in 1 queue: 1 error, 0 warnings, 0 notices; 1 repaired\nerror (orphan, repaired) on \"q\": Bad. Key: \"k\\n\". Subject: \"s\".\n"},
-		"an error was omitted": {inspect.CheckReport{Keys: 2, Queues: 1, Omitted: 4, Unwell: true}, false,
-			"Checked 2 keys in 1 queue: 0 errors, 0 warnings, 0 notices\nand 4 more\n"},
+			"Checked 2 keys in 1 queue: nothing is wrong, 1 repaired\nstuck (orphan, repaired) on q: Bad. Key: \"k\\n\". Subject: \"s\".\n"},
+		"harm was omitted": {inspect.CheckReport{Keys: 2, Queues: 1, Omitted: 4, Unwell: true}, false,
+			"Checked 2 keys in 1 queue: nothing is wrong\nand 4 more\n"},
 	} {
 		is := is.New(t)
 		t.Log(name)

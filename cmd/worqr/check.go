@@ -6,11 +6,13 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"os"
 	"slices"
 	"strings"
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/cmd/worqr/internal/top"
 	"github.com/worqr/worqr/inspect"
 )
 
@@ -72,16 +74,11 @@ func (c *checkCommand) Run(ctx context.Context, out io.Writer, f *fleet) error {
 	if failed := c.print(out, report, err); failed != nil || err != nil {
 		return errors.Join(err, failed)
 	}
-	if report.Keys == 0 && report.OK() { // an alert that checks the wrong place must not report success
+	harms := func(f inspect.Finding) bool { return f.Severity.Harms() }
+	if report.Keys == 0 && !slices.ContainsFunc(report.Findings, harms) { // an alert that checks the wrong place must not report success
 		return errors.New("nothing was checked: no worqr keys have this prefix")
 	}
-	return toldIf(!isWell(report), nil)
-}
-
-// isWell reports whether there is no error and no warning.
-func isWell(r *inspect.CheckReport) bool {
-	endangered := func(f inspect.Finding) bool { return f.Severity == inspect.SeverityWarning && !f.Repaired }
-	return r.OK() && r.Omitted == 0 && !slices.ContainsFunc(r.Findings, endangered)
+	return toldIf(!report.OK(), nil)
 }
 
 // A checkRow is a report.
@@ -100,27 +97,41 @@ type findingRow struct {
 	Fix string
 }
 
-// print prints the report, and after each finding the command that fixes it or shows more.
+// print prints the report: in JSON all findings, and as text a line for each cause, with the command that fixes it or
+// shows more.
 func (c *checkCommand) print(out io.Writer, r *inspect.CheckReport, cut error) error {
-	row := checkRow{OK: isWell(r) && r.Keys > 0 && cut == nil, Queues: r.Queues, Keys: r.Keys, Omitted: r.Omitted}
-	text := r.String()
-	if cut != nil {
-		row.Error = cause(cut)
-	}
-	var b strings.Builder
-	last := ""
-	for _, f := range r.Findings {
-		fix := c.fixOf(f)
-		row.Findings = append(row.Findings, findingRow{f, fix})
-		advice := c.adviceFor(f, fix)
-		if before, after, ok := strings.Cut(text, f.String()+"\n"); ok && advice != "" && advice != last { // once if several have it
-			b.WriteString(before + f.String() + "\n  " + advice + "\n")
-			text, last = after, advice
-		}
-	}
 	if c.JSON {
+		row := checkRow{OK: r.OK() && r.Keys > 0 && cut == nil, Queues: r.Queues, Keys: r.Keys, Omitted: r.Omitted}
+		if cut != nil {
+			row.Error = cause(cut)
+		}
+		for _, f := range r.Findings {
+			row.Findings = append(row.Findings, findingRow{f, c.fixOf(f)})
+		}
 		return printJSON(out, row)
 	}
-	_, err := fmt.Fprint(out, b.String()+text)
+	var b strings.Builder
+	b.WriteString(r.Summary())
+	last := ""
+	for _, l := range inspect.Fold(r.Findings) {
+		b.WriteString(colored(out, l) + "\n")
+		if advice := c.adviceFor(l); advice != "" && advice != last { // once if several have it
+			b.WriteString("  " + advice + "\n")
+			last = advice
+		}
+	}
+	if r.Omitted > 0 {
+		fmt.Fprintf(&b, "and %d more\n", r.Omitted)
+	}
+	_, err := fmt.Fprint(out, b.String())
 	return err
+}
+
+// colored returns a line whose severity has its color, on a terminal: red for harm, amber for a risk, gray for the rest.
+func colored(out io.Writer, l inspect.Line) string {
+	text, severity := l.String(), string(l.Severity)
+	if !isTerminal(out) || os.Getenv("NO_COLOR") != "" {
+		return text
+	}
+	return top.Style(l).Render(severity) + strings.TrimPrefix(text, severity)
 }

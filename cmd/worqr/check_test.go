@@ -47,13 +47,13 @@ func TestCheck(t *testing.T) {
 		}
 	}
 	const nothing = "no worqr keys found under the prefix \"p\""
-	check(exitFailed, "0 errors, 0 warnings")
+	check(exitFailed, "0 queues: 2 notices")
 	check(exitFailed, nothing)
 	check(exitFailed, "nothing was checked", "--repair")
 	redistest.Do(t, conn, "SET", "p:somebody", "else's")
 	check(exitFailed, nothing)
 	redistest.Do(t, conn, "CONFIG", "SET", "appendonly", "no")
-	check(exitFailed, "warning (persistence)") // not what this test is about
+	check(exitFailed, "risk (persistence)") // not what this test is about
 	redistest.Do(t, conn, "CONFIG", "SET", "appendonly", "yes")
 	redistest.Do(t, conn, "DEL", "p:somebody")
 	redistest.Do(t, conn, "SADD", "p:registry", "q") // a fleet that has drained its queues
@@ -62,25 +62,25 @@ func TestCheck(t *testing.T) {
 		redistest.Do(t, conn, "LPUSH", key, canary)
 	}
 	redistest.Do(t, conn, "HSET", "p:state:{q}", "token", 5)
-	check(exitUnwell, "error (orphan)")
-	check(exitUnwell, "error (orphan, repaired)", "--repair") // the tasks are back, and no worker serves the queue
-	check(exitUnwell, "warning (no-worker)")
+	check(exitUnwell, "stuck (orphan) on q: 2 tasks were started")
+	check(exitUnwell, "stuck (orphan, repaired) on q: ", "--repair") // the tasks are back, and no worker serves the queue
+	check(exitUnwell, "stopped (no-worker) on q: ")
 	is.Equal(redistest.Sure(redis.Int(conn.Do("LLEN", "p:queues:{q}")))(t), 2)
 	redistest.Do(t, conn, "DEL", "p:queues:{q}")
-	check(exitWell, "0 errors, 0 warnings")
+	check(exitWell, "1 queue: 2 notices")
 
 	// --quiet, as in an alert.
 	redistest.Do(t, conn, "LPUSH", "p:queues:{q}", canary, canary, canary)
 	redistest.Do(t, conn, "ZADD", "p:workers:{q}", int64(9007199254740991), "w1")
 	redistest.Do(t, conn, "HSET", "p:rounds:{q}", "w1", 1)
-	check(exitWell, "0 warnings")
-	check(exitWell, "0 warnings", "--max-waiting", "3")
-	check(exitUnwell, "warning (backlog) on \"q\": 3 tasks are waiting; the limit is 2", "--max-waiting", "2")
-	check(exitUnwell, "3 tasks are waiting; the limit is 0", "--max-waiting", "0")
-	check(exitWell, "0 warnings", "--max-waiting", "2", "--ignore", "persistence,backlog")
+	check(exitWell, "1 queue: 2 notices")
+	check(exitWell, "1 queue: 2 notices", "--max-waiting", "3")
+	check(exitUnwell, "stuck (backlog) on q: 3 tasks are waiting. The limit is 2.", "--max-waiting", "2")
+	check(exitUnwell, "3 tasks are waiting. The limit is 0.", "--max-waiting", "0")
+	check(exitWell, "1 queue: 1 notice", "--max-waiting", "2", "--ignore", "persistence,backlog")
 	redistest.Do(t, conn, "CONFIG", "SET", "appendonly", "no")
-	check(exitUnwell, "warning (persistence)")
-	check(exitWell, "0 warnings", "--ignore", "persistence")
+	check(exitUnwell, "risk (persistence)")
+	check(exitWell, "1 queue: 1 notice", "--ignore", "persistence")
 	check(exitFailed, "the kinds are", "--ignore", "perisstence")
 	check(exitFailed, "--max-failed", "--max-failed", "x")
 }

@@ -47,8 +47,8 @@ func commands() []entry {
 		{"look", "explain", &explainCommand{}, "Show where a task is and why it isn't running.",
 			"The payload is not printed. Tasks with keys, such as those of \"worqr enqueue --header\", are found only by --key or --header. The exit status is 0 if there's a copy of the task, 1 if there's none, and 2 if the command failed."},
 		{"look", "check", &checkCommand{}, "Check a fleet's keys in Redis for damage, stuck tasks and risky settings. It's safe while the fleet is running.",
-			"A finding is an error, a warning or a notice. Exceeding a limit set by a --max flag is a warning; exceeding a default limit is a notice. " +
-				"The exit status is 0 if no errors or warnings are left, 1 if any are, and 2 if the check itself failed or no worqr keys have the prefix, so you can use it for alerts. In JSON, ok is true if the status is 0. " +
+			"Findings are ranked by harm: lost (work is refused or gone), stopped (nothing moves on a queue), stuck (some tasks stand still), risk, notice. There is one line for each cause, the worst first. " +
+				"The exit status is 0 if there are only notices and silenced findings, 1 if there are others, and 2 if the check itself failed or no worqr keys have the prefix, so you can use it for alerts. In JSON, ok is true if the status is 0. " +
 				"Each line shows the kind of finding in parentheses; pass the kinds you accept to --ignore. The line below a finding has the command that fixes it or shows more. With --json, the report is one object with all findings."},
 
 		{"act", "enqueue", &enqueueCommand{}, "Enqueue tasks: arguments, or lines of standard input.",

@@ -21,7 +21,16 @@ var fixes = map[inspect.FindingKind]string{
 	"paused":        "resume QUEUE",
 	"long-run":      "running QUEUE",
 	"stuck-handler": "workers",
+	"evicted":       "workers",
 	"leases":        "workers",
+	"clock":         "workers",
+	"starved":       "queues QUEUE",
+	"crashing":      "running QUEUE",
+	"failing":       "failed QUEUE",
+	"dropped":       "failed QUEUE",
+	"job-failed":    "recurring QUEUE",
+	"job-late":      "recurring QUEUE",
+	"job-gone":      "recurring QUEUE",
 	"stalled":       "running QUEUE",
 	"overdue":       "tasks --state scheduled QUEUE",
 	"retrying":      "tasks --state scheduled QUEUE",
@@ -32,11 +41,13 @@ var fixes = map[inspect.FindingKind]string{
 	"full-coverage":   "$ redis-cli -u URL CONFIG SET cluster-require-full-coverage no; redis-cli -u URL CONFIG REWRITE",
 	"cluster":         "$ redis-cli --cluster check HOST:PORT",
 	"memory":          "$ redis-cli -u URL INFO memory",
+	"full":            "$ redis-cli -u URL INFO memory",
+	"slow-redis":      "$ redis-cli -u URL SLOWLOG GET 10",
 }
 
 // fixOf returns the command for a finding; "" if there is none.
 func (t *target) fixOf(f inspect.Finding) string {
-	if f.Repaired {
+	if f.Repaired || f.Silenced != nil {
 		return ""
 	}
 	return t.command(fixes[f.Kind], strings.TrimSuffix(f.Queue, " (failed)"))
@@ -48,11 +59,12 @@ func (t *target) service(queue string) string {
 	return "start the service that handles it (`" + t.command("work QUEUE -- PROGRAM", queue) + "` if that's a program)"
 }
 
-// adviceFor returns the line below a finding; "" if there is none.
-func (t *target) adviceFor(f inspect.Finding, fix string) string {
+// adviceFor returns the text below a line; "" if there is none.
+func (t *target) adviceFor(l inspect.Line) string {
+	fix := t.fixOf(l.Finding)
 	switch {
-	case f.Kind == "no-worker":
-		return t.service(f.Queue)
+	case l.Kind == "no-worker" && len(l.Queues) == 1:
+		return t.service(l.Queue)
 	case fix != "":
 		return "try: " + fix
 	}

@@ -9,7 +9,6 @@ import (
 	"strconv"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/cmd/worqr/internal/top"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/words"
 )
@@ -39,7 +38,7 @@ func (r queueRow) state() string {
 		return r.pause()
 	case r.Silent:
 		return "worker silent"
-	case top.Unserved(r.Workers, r.Waiting, r.Scheduled):
+	case r.Workers == 0 && r.Waiting+r.Scheduled > 0:
 		return "no worker"
 	}
 	return "-"

@@ -134,10 +134,10 @@ func TestFixes(t *testing.T) {
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "paused", Queue: "-f"}, "worqr resume -- '-f'"},
 		{target{Prefix: "worqr", Lease: period(time.Second)}, inspect.Finding{Kind: "orphan"}, "worqr check --repair --lease 1s"},
 		{target{Prefix: "worqr"}, inspect.Finding{Kind: "orphan", Repaired: true}, ""},
-		{target{Prefix: "worqr"}, inspect.Finding{Kind: "clock"}, ""},
+		{target{Prefix: "worqr"}, inspect.Finding{Kind: "clock"}, "worqr workers"},
 		{target{Prefix: "p"}, inspect.Finding{Kind: "persistence"}, ""}, // the fix depends on the current settings; the text has it
 	} {
 		is.Equal(c.t.fixOf(c.f), c.want)
 	}
-	is.Equal((&target{Prefix: "p"}).adviceFor(inspect.Finding{Kind: "no-worker", Queue: "q"}, ""), "start the service that handles it (`worqr work --prefix p q -- PROGRAM` if that's a program)")
+	is.Equal((&target{Prefix: "p"}).adviceFor(inspect.Line{Finding: inspect.Finding{Kind: "no-worker", Queue: "q"}, Queues: []string{"q"}}), "start the service that handles it (`worqr work --prefix p q -- PROGRAM` if that's a program)")
 }

@@ -43,15 +43,13 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 	for row, err := range s.counts(ctx, names) {
 		q := top.Queue{Name: row.Queue, QueueStats: row.QueueStats}
 		if u := asUnread(err); u != nil {
-			q = top.Queue{Name: string(u.queue), Unread: u.err.Error()}
+			q = top.Queue{Name: string(u.queue), Unread: u.err}
 		} else if err != nil {
 			return nil, err
 		}
 		now.Queues = append(now.Queues, q)
 	}
-	if now.Workers, err = s.workers(ctx); err != nil {
-		now.Unlisted = err.Error()
-	}
+	now.Workers, now.Unlisted = s.workers(ctx)
 	return now, nil
 }
 

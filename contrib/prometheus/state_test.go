@@ -63,7 +63,7 @@ func TestFindings(t *testing.T) {
 	peertest.Enqueue(t, p.Queue("q"), "a", "b")
 	m := New(&Options{CheckEvery: time.Hour})
 	m.Watch(p)
-	const found = `worqr_findings{kind="no-worker",severity="warning"}`
+	const found = `worqr_findings{kind="no-worker",severity="stopped"}`
 	got := func() map[string]float64 { return gathered(t, registered(t, m)) }
 	peertest.Eventually(t, "the check has found that nobody serves the queue", func() bool { return got()[found] == 1 })
 	is.NoErr(p.Queue("q").Delete(t.Context()))

@@ -12,7 +12,6 @@ import (
 	"github.com/gomodule/redigo/redis"
 
 	"github.com/worqr/worqr"
-	"github.com/worqr/worqr/inspect"
 )
 
 func main() {
@@ -33,14 +32,13 @@ func main() {
 	must(conn.Do("DEL", "worqr:working:{scans}:"+peer.WorkerID())) // as if Redis had lost it
 
 	report := must(peer.Check(ctx, nil)) // changes nothing
-	fmt.Println("ok:", report.OK())
+	fmt.Println("the worst:", report.Findings[0].Severity, report.Findings[0].Kind)
 	report = must(peer.Repair(ctx, nil))
 	for _, f := range report.Findings {
-		if f.Severity == inspect.SeverityError {
+		if f.Repaired {
 			fmt.Println(f.Kind, "on", f.Queue+":", f.Text)
 		}
 	}
-	fmt.Println("ok:", report.OK())
 	fmt.Println("waiting:", must(scans.Stats(ctx)).Waiting)
 	check(scans.Delete(ctx)) // so that the example can run again
 }

@@ -120,29 +120,29 @@ type failure struct {
 func ofQueues() map[string]failure {
 	return map[string]failure{
 		"no worker": {stage: func(w *ward) { w.send("x", 2) },
-			banner: []string{"No worker", "Start a peer that handles it"}, kind: "no-worker", says: "Start a peer", alert: "WorqrQueueNotServed"},
+			banner: []string{"No worker", "Start the service that handles it"}, kind: "no-worker", says: "Start the service", alert: "WorqrQueueNotServed"},
 		"paused": {stage: func(w *ward) {
 			q := w.worker(worqr.Options{}, done, nil)
 			peertest.Must(w.t, q.Pause(w.t.Context()))
 			w.send("x", 2)
-		}, banner: []string{"Paused", "until the queue is resumed"}, kind: "paused", says: "Resume", alert: "WorqrQueuePaused"},
+		}, banner: []string{"Paused", "Resume it, unless"}, kind: "paused", says: "Resume", alert: "WorqrQueuePaused"},
 		"stuck handler": {stage: func(w *ward) {
 			never := make(chan struct{})
 			w.worker(worqr.Options{Name: "api-1"}, func(context.Context, *worqr.Task) error { <-never; return nil },
 				&worqr.HandleOptions{Timeout: 50 * time.Millisecond, Grace: 50 * time.Millisecond, MaxRetries: -1})
 			w.t.Cleanup(func() { close(never) })
 			w.send("x", 1)
-		}, banner: []string{"Stuck handlers", "api-1", "restart the worker"}, kind: "stuck-handler", says: "estart", alert: "WorqrStuckHandlers"},
+		}, banner: []string{"Stuck handlers", "api-1", "restart it"}, kind: "stuck-handler", says: "estart", alert: "WorqrStuckHandlers"},
 		"poison payload": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no such mailbox")) }, nil)
 			w.known()
 			w.send("x", 20)
-		}, banner: []string{"Failed tasks are increasing", "Fix the cause, then requeue"}, kind: "failed", says: "equeue", alert: "WorqrTasksFail"},
+		}, banner: []string{"Tasks are failing", "Fix the cause, then requeue"}, kind: "failing", says: "equeue", alert: "WorqrTasksFail"},
 		"retry storm": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, func(context.Context, *worqr.Task) error { return errors.New("the mail server is away") },
 				&worqr.HandleOptions{MaxRetries: 9, Backoff: func(*worqr.Task, error) time.Duration { return time.Hour }})
 			w.send("x", 300)
-		}, banner: []string{"waiting for a retry", "logs"}, kind: "retrying", says: "log", alert: "WorqrRetryStorm"},
+		}, banner: []string{"waiting for a retry", "300 tasks: the mail server is away"}, kind: "retrying", says: "the mail server is away", alert: "WorqrRetryStorm"},
 		"growing backlog": {stage: func(w *ward) {
 			hold := make(chan struct{})
 			w.worker(worqr.Options{}, func(context.Context, *worqr.Task) error { <-hold; return nil }, &worqr.HandleOptions{Concurrency: 1})
@@ -150,7 +150,7 @@ func ofQueues() map[string]failure {
 			w.known()
 			payloads := make([][]byte, 3000)
 			peertest.Must(w.t, w.peer.Queue("emails").Enqueue(w.t.Context(), payloads...))
-		}, banner: []string{"backlog is growing", "Add workers"}, kind: "backlog", flags: []string{"--max-waiting", "1000"}, says: "dd workers", alert: "WorqrBacklogGrows"},
+		}, banner: []string{"backlog is large", "all workers are busy", "Add workers"}, kind: "backlog", flags: []string{"--max-waiting", "1000"}, says: "dd workers", alert: "WorqrBacklogGrows"},
 	}
 }
 
@@ -178,11 +178,11 @@ func ofFleets() map[string]failure {
 		}, then: func(w *ward) {
 			q := w.worker(worqr.Options{}, done, nil)
 			eventually(w.t, "it's evicted", func() bool { return peertest.Stats(w.t, q).Workers == 1 })
-		}, banner: []string{"stopped answering", "start a peer"}, kind: "expired-worker", says: "tart a peer", alert: "WorqrWorkerEvicted"},
+		}, banner: []string{"No worker", "1 worker stopped sending heartbeats. Start the service"}, kind: "no-worker", says: "Start the service", alert: "WorqrWorkerEvicted"},
 		"all peers dead": {stage: func(w *ward) {
 			peertest.Dead(w.t, redistest.Dial(w.t, w.server.URL()), w.prefix, "emails", time.Second, 1)
 			w.send("x", 1)
-		}, banner: []string{"stopped answering", "start a peer"}, kind: "expired-worker", says: "tart a peer", alert: "WorqrQueueNotServed"},
+		}, banner: []string{"No worker", "1 worker stopped sending heartbeats. Start the service"}, kind: "no-worker", says: "Start the service", alert: "WorqrQueueNotServed"},
 		"two leases": {stage: func(w *ward) {
 			w.worker(worqr.Options{Lease: 3 * time.Second}, done, nil)
 			w.worker(worqr.Options{Lease: 10 * time.Second}, done, nil)

@@ -305,7 +305,7 @@ func TestFleet(t *testing.T) {
 		return total(merged["worqr_last_check_timestamp_seconds"]) > 0
 	})
 	for _, kind := range worqr.FindingKinds() { // this fleet doesn't have all of them; TestFailures has
-		merged["worqr_findings"] = append(merged["worqr_findings"], sample{labels: map[string]string{"kind": string(kind), "severity": "error"}})
+		merged["worqr_findings"] = append(merged["worqr_findings"], sample{labels: map[string]string{"kind": string(kind), "severity": "lost"}})
 	}
 	for _, a := range alerts(t) {
 		checkExpr(t, a.Alert, a.Expr, merged)

@@ -51,7 +51,7 @@ func TestClusterCheck(t *testing.T) {
 	})
 	for moved.Load() < 5 {
 		report := sure(doctor.Check(t.Context(), nil))(t)
-		if !report.OK() || report.Queues != 3 || len(ills(report)) > 0 {
+		if !intact(report) || report.Queues != 3 || len(ills(report)) > 0 {
 			t.Error(report)
 		}
 	}
@@ -79,7 +79,7 @@ func TestClusterCheck(t *testing.T) {
 	is.Equal(report.Keys, calm.Keys+3)
 	report = sure(doctor.Repair(t.Context(), nil))(t)
 	is.Equal(count(report, "orphan"), 3)
-	is.True(report.OK())
+	is.True(intact(report))
 	for _, name := range names {
 		eventually(t, "what was lost runs", func() bool { return ran[name].of(canary) == 1 })
 	}
@@ -109,16 +109,16 @@ func TestClusterCheckNodes(t *testing.T) {
 			return !strings.Contains(fmt.Sprint(redistest.Do(t, redistest.Dial(t, n.URL()), "CLUSTER", "SLOTS")), " "+port+" ")
 		})
 	})
-	is.True(check().OK())
+	is.True(intact(check()))
 	one("replication", inspect.SeverityNotice, c.Nodes[1].Addr(), c.Nodes[2].Addr(), "no replica")
 	one("full-coverage", inspect.SeverityNotice, c.Nodes[0].Addr(), c.Nodes[3].Addr(), "Set it to no")
 	onEach(t, c, "CONFIG", "SET", "cluster-require-full-coverage", "no")
 	is.Equal(count(check(), "full-coverage"), 0)
 	redistest.Do(t, redistest.Dial(t, c.Nodes[1].URL()), "CONFIG", "SET", "maxmemory-policy", "allkeys-lru")
-	one("eviction-policy", inspect.SeverityWarning, "Node "+c.Nodes[1].Addr()+": ")
+	one("eviction-policy", inspect.SeverityRisk, "Node "+c.Nodes[1].Addr()+": ")
 	onEach(t, c, "CONFIG", "SET", "appendonly", "yes")
 	redistest.Do(t, redistest.Dial(t, c.Nodes[3].URL()), "CONFIG", "SET", "appendonly", "no")
-	one("persistence", inspect.SeverityWarning, "Node "+c.Nodes[3].Addr()+": ") // a replica, too
+	one("persistence", inspect.SeverityRisk, "Node "+c.Nodes[3].Addr()+": ") // a replica, too
 	is.Equal(len(ills(check())), 0)
 
 	// An unfinished move, with half of a queue's keys.
@@ -140,11 +140,11 @@ func TestClusterCheckNodes(t *testing.T) {
 	}
 	c.EndMove(t, slot, from, to)
 	is.Equal(count(check(), "cluster"), 0)
-	is.True(check().OK())
+	is.True(intact(check()))
 
 	// A slot without a node.
 	onEach(t, c, "CLUSTER", "DELSLOTS", slot)
-	one("cluster", inspect.SeverityError, "1 slot belongs to no node")
+	one("cluster", inspect.SeverityLost, "1 slot belongs to no node")
 }
 
 // A user with the doctor's rule of docs/security.md can run Check in a cluster.
@@ -215,7 +215,7 @@ func TestClusterDeadNode(t *testing.T) {
 	}
 	report := sure(p.Check(ctx, nil))(t)
 	soon()
-	is.True(!report.OK())
+	is.True(!intact(report))
 	is.True(slices.ContainsFunc(about(report, "cluster"), func(f inspect.Finding) bool { return f.Subject == dead.Addr() }))
 	var found []string
 	for _, f := range about(report, "orphan") {

@@ -62,7 +62,7 @@ func TestDamagedQueueIsAlone(t *testing.T) {
 			for _, name := range []string{"a", "b", "c", "d"} {
 				eventually(t, "the task of "+name+" waits", func() bool { return stats(t, other.Queue(name)).Waiting == 1 })
 			}
-			is.True(!sure(openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond}).Check(t.Context(), nil))(t).OK())
+			is.True(!intact(sure(openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 300 * time.Millisecond}).Check(t.Context(), nil))(t)))
 		})
 	}
 }

@@ -201,7 +201,7 @@ func (d *deployment) judge() {
 	doctor := openAt(d.t, d.url("doctor"), worqr.Options{Prefix: "worqr"})
 	eventually(d.t, "all is well", func() bool {
 		r, err := doctor.Check(d.t.Context(), nil)
-		return err == nil && r.OK()
+		return err == nil && intact(r)
 	})
 	for service := range d.run {
 		if strings.HasPrefix(service, "redis") {

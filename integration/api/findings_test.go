@@ -512,7 +512,7 @@ func (b *books) counts() {
 	}
 }
 
-var dueAgo = regexp.MustCompile(`^A task was due (\S+) ago`)
+var dueAgo = regexp.MustCompile(`It could have started (\S+) ago`)
 
 // check compares what Check finds, with limits that let it tell all numbers.
 func (b *books) check() {
@@ -520,21 +520,29 @@ func (b *books) check() {
 	retrying := len(b.all(func(j *job) bool { return j.place == "scheduled" && j.retries > 0 && !b.blocked(j) }))
 	want := map[inspect.FindingKind]string{}
 	if ready > 0 {
-		want["backlog"] = fmt.Sprintf("%s waiting; the limit is 0.", several(ready, "task is", "tasks are"))
+		want["backlog"] = fmt.Sprintf("%s waiting. The limit is 0.", several(ready, "task is", "tasks are"))
 	}
 	if ready > 0 && b.paused {
-		want["paused"] = fmt.Sprintf("The queue is paused, and tasks are waiting (%d).", ready)
+		want["paused"] = fmt.Sprintf("%s waiting, and the queue is paused.", several(ready, "task is", "tasks are"))
+	} else if b.paused {
+		want["paused"] = "The queue is paused."
 	}
 	if retrying > 0 {
-		want["retrying"] = fmt.Sprintf("%s waiting to be retried; the limit is 0.", several(retrying, "task is", "tasks are"))
+		want["retrying"] = fmt.Sprintf("%s waiting for a retry. The limit is 0.", several(retrying, "task is", "tasks are"))
 	}
 	if n := len(b.in("failed")); n > 0 {
-		want["failed"] = fmt.Sprintf("%s failed for good in the last hour.", several(n, "task", "tasks"))
+		want["failed"] = fmt.Sprintf("%s failed for good. All failed in the last 10 minutes.", several(n, "task", "tasks"))
+		if n >= 5 {
+			want["failing"] = fmt.Sprintf("%d tasks have failed for good lately, far more than usual.", n)
+		}
 	}
 	late := time.Duration(0)
 	if j := b.front(); j != nil && !b.paused && !j.at.IsZero() && time.Since(j.at) > overdue {
 		late = time.Since(j.at)
-		want["overdue"] = "A task was due "
+		want["overdue"] = fmt.Sprintf("%s waiting, and the first one is late.", several(ready, "task is", "tasks are"))
+		if len(b.in("running"))+len(b.in("handled")) == 0 {
+			want["starved"] = fmt.Sprintf("%s waiting on this queue, nothing runs there", several(ready, "task is", "tasks are"))
+		}
 	}
 	began := time.Now()
 	report := sure(b.doctor.Check(b.ctx, &inspect.CheckOptions{MaxWaitTime: overdue, MaxBacklog: -1, MaxRetrying: -1, MaxFailed: -1}))(b.t)

@@ -42,6 +42,7 @@ var (
 	holding        = peertest.Holding
 	idle           = peertest.Idle
 	ills           = peertest.Ills
+	intact         = peertest.Intact
 	info           = peertest.Info
 	is_            = peertest.Is
 	left           = peertest.Left

@@ -22,14 +22,14 @@ func TestRepairBesideForeignType(t *testing.T) {
 	}
 	for range 2 {
 		report := sure(doctor.Repair(t.Context(), nil))(t)
-		is.True(!report.OK())
+		is.True(!intact(report))
 		is.Equal(count(report, "wrong-type"), 1)
 		for _, f := range ills(report) {
 			is.True(!f.Repaired)
 		}
 	}
 	redistest.Do(t, conn, "DEL", prefix+":queues:{q}")
-	is.True(sure(doctor.Repair(t.Context(), nil))(t).OK())
+	is.True(intact(sure(doctor.Repair(t.Context(), nil))(t)))
 	is.Equal(waiting(t, doctor.Queue("q")), []string{"a"})
 }
 

@@ -14,6 +14,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/integration/load"
+	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -296,7 +297,7 @@ func (f *fleet) settle(deaths ...int64) sum {
 		}
 	}
 	check := func(when string) {
-		if found := redistest.Sure(observer.Check(f.t.Context(), nil))(f.t); !found.OK() {
+		if found := redistest.Sure(observer.Check(f.t.Context(), nil))(f.t); !peertest.Intact(found) {
 			f.blame("Check finds, %s: %v", when, found)
 		}
 	}

@@ -22,7 +22,7 @@ const (
 func (c *checkup) inCluster() bool { return c.Nodes != nil }
 
 func (c *checkup) settings() []string {
-	all := []string{"appendfsync", "save", "min-replicas-to-write", "min-replicas-max-lag", "repl-diskless-sync", "repl-diskless-sync-delay"}
+	all := []string{"appendfsync", "save", "min-replicas-to-write", "min-replicas-max-lag", "stop-writes-on-bgsave-error", "repl-diskless-sync", "repl-diskless-sync-delay"}
 	if c.inCluster() {
 		all = append(all, "cluster-require-full-coverage")
 	}
@@ -82,7 +82,7 @@ func (c *checkup) lookAround(v *view) error {
 	}
 	err := v.told.TellCluster(c.ctx, v.node)
 	if store.IsAnswer(err) {
-		v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("CLUSTER couldn't be read (%s), so the state of the cluster was only partly checked.", words.Shown(err.Error())))
+		v.found.tell(notPermitted, inspect.SeverityNotice, fmt.Sprintf("CLUSTER couldn't be read (%s), so the state of the cluster was only partly checked.", words.Shown(err.Error())))
 		return nil
 	}
 	return err
@@ -94,10 +94,10 @@ func (c *checkup) gone(n store.Node, err error) {
 		return
 	}
 	c.lost[n.Name] = true
-	f := inspect.Finding{Kind: cluster, Severity: inspect.SeverityError, Subject: n.Name,
+	f := inspect.Finding{Kind: cluster, Severity: inspect.SeverityLost, Subject: n.Name,
 		Text: fmt.Sprintf("Node %s doesn't answer (%s). Neither its queues nor the registrations of workers were checked. Start it, or promote a replica.", n.Name, words.Shown(err.Error()))}
 	if n.Replica {
-		f.Severity, f.Text = inspect.SeverityWarning, fmt.Sprintf("Node %s, a replica, doesn't answer (%s). Start it, or remove it from the cluster.", n.Name, words.Shown(err.Error()))
+		f.Severity, f.Text = inspect.SeverityRisk, fmt.Sprintf("Node %s, a replica, doesn't answer (%s). Start it, or remove it from the cluster.", n.Name, words.Shown(err.Error()))
 	}
 	c.found(f)
 }
@@ -113,7 +113,7 @@ func (c *checkup) passOver(e *exam, err error) error {
 	if err == nil || !c.inCluster() || c.ctx.Err() != nil || !store.IsAway(err) {
 		return err
 	}
-	f := inspect.Finding{Kind: cluster, Severity: inspect.SeverityError, Text: fmt.Sprintf("Not everything could be checked (%s). Check again once the cluster is healthy.", words.Shown(err.Error()))}
+	f := inspect.Finding{Kind: cluster, Severity: inspect.SeverityLost, Text: fmt.Sprintf("Not everything could be checked (%s). Check again once the cluster is healthy.", words.Shown(err.Error()))}
 	if e != nil {
 		e.lost = true
 		f.Queue = e.id
@@ -132,21 +132,21 @@ func (c *checkup) passOver(e *exam, err error) error {
 func judgeCluster(views []*view) []inspect.Finding {
 	var all findings
 	type remark struct {
-		kind     inspect.FindingKind
-		severity inspect.Severity
-		text     string
+		kind        inspect.FindingKind
+		severity    inspect.Severity
+		title, text string
 	}
 	by := map[remark][]string{} // by finding: the nodes
 	for _, v := range views {
 		of := findings(v.judge())
 		of.cluster(v)
 		for _, f := range of {
-			r := remark{f.Kind, f.Severity, f.Text}
+			r := remark{f.Kind, f.Severity, f.Title, f.Text}
 			by[r] = append(by[r], v.node.Name)
 		}
 	}
 	for r, nodes := range by {
-		f := inspect.Finding{Kind: r.kind, Severity: r.severity, Text: those(nodes) + ": " + r.text}
+		f := inspect.Finding{Kind: r.kind, Severity: r.severity, Title: r.title, Text: those(nodes) + ": " + r.text}
 		if len(nodes) == 1 {
 			f.Subject = nodes[0]
 		}
@@ -172,16 +172,16 @@ func those(nodes []string) string {
 func (all *findings) cluster(v *view) {
 	told := v.told
 	if s := told["cluster_state"]; s != "" && s != "ok" {
-		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("cluster_state is %s: the cluster refuses calls. Start the nodes that are down, or promote their replicas; redis-cli --cluster check shows details.", words.Shown(s)))
+		all.tell(cluster, inspect.SeverityLost, fmt.Sprintf("cluster_state is %s: the cluster refuses calls. Start the nodes that are down, or promote their replicas; redis-cli --cluster check shows details.", words.Shown(s)))
 	}
 	if n := number(told["cluster_slots_assigned"]); n > 0 && n < totalSlots {
-		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("%s to no node, so queues there can't be used. Run redis-cli --cluster fix.", slots(totalSlots-n, "belongs", "belong")))
+		all.tell(cluster, inspect.SeverityLost, fmt.Sprintf("%s to no node, so queues there can't be used. Run redis-cli --cluster fix.", slots(totalSlots-n, "belongs", "belong")))
 	}
 	if n := number(told["cluster_slots_fail"]); n > 0 {
-		all.notice(cluster, inspect.SeverityError, fmt.Sprintf("%s to a node that has failed. Start it, or promote a replica.", slots(n, "belongs", "belong")))
+		all.tell(cluster, inspect.SeverityLost, fmt.Sprintf("%s to a node that has failed. Start it, or promote a replica.", slots(n, "belongs", "belong")))
 	}
 	if v.settings["cluster-require-full-coverage"] == "yes" {
-		all.notice(coverage, inspect.SeverityNotice, "cluster-require-full-coverage is yes: one node that is down stops the queues of all nodes. Set it to no.")
+		all.tell(coverage, inspect.SeverityNotice, "cluster-require-full-coverage is yes: one node that is down stops the queues of all nodes. Set it to no.")
 	}
 }
 

@@ -27,18 +27,18 @@ func TestCluster(t *testing.T) {
 	}{
 		"well": {func(a, b *view) {}, ""},
 		"one evicts": {func(a, b *view) { a.told["maxmemory_policy"] = "allkeys-lru" },
-			"warning eviction-policy at a: Node a: The maxmemory-policy is allkeys-lru"},
+			"risk eviction-policy at a: Node a: The maxmemory-policy is allkeys-lru"},
 		"both evict": {func(a, b *view) {
 			a.told["maxmemory_policy"], b.told["maxmemory_policy"] = "allkeys-lru", "allkeys-lru"
-		}, "warning eviction-policy at : Nodes a, b: The maxmemory-policy is allkeys-lru"},
+		}, "risk eviction-policy at : Nodes a, b: The maxmemory-policy is allkeys-lru"},
 		"without a replica": {func(a, b *view) { a.told["connected_slaves"], a.settings["min-replicas-to-write"] = "0", "0" }, "notice replication at a: Node a: Redis has no replica"},
 		"late copies": {func(a, b *view) {
 			a.settings["repl-diskless-sync-delay"], b.settings["repl-diskless-sync-delay"] = "5", "5"
 		}, "notice replication at : Nodes a, b: repl-diskless-sync-delay is 5"},
-		"a lost replica": {func(a, b *view) { b.told["master_link_status"] = "down" }, "warning replication at b: Node b: This replica has lost its master"},
-		"down":           {func(a, b *view) { a.told["cluster_state"] = "fail" }, "error cluster at a: Node a: cluster_state is fail"},
-		"unassigned":     {func(a, b *view) { a.told["cluster_slots_assigned"] = "16383" }, "error cluster at a: Node a: 1 slot belongs to no node"},
-		"failed":         {func(a, b *view) { a.told["cluster_slots_fail"] = "2" }, "error cluster at a: Node a: 2 slots belong to a node that has failed"},
+		"a lost replica": {func(a, b *view) { b.told["master_link_status"] = "down" }, "risk replication at b: Node b: This replica has lost its master"},
+		"down":           {func(a, b *view) { a.told["cluster_state"] = "fail" }, "lost cluster at a: Node a: cluster_state is fail"},
+		"unassigned":     {func(a, b *view) { a.told["cluster_slots_assigned"] = "16383" }, "lost cluster at a: Node a: 1 slot belongs to no node"},
+		"failed":         {func(a, b *view) { a.told["cluster_slots_fail"] = "2" }, "lost cluster at a: Node a: 2 slots belong to a node that has failed"},
 		"all or nothing": {func(a, b *view) { a.settings["cluster-require-full-coverage"] = "yes" }, "notice full-coverage at a: Node a: cluster-require-full-coverage is yes"},
 	} {
 		views := []*view{{node: store.Node{Name: "a"}}, {node: store.Node{Name: "b", Replica: true}}}

@@ -177,14 +177,14 @@ func (c *checkup) unknown(key string) {
 	f := inspect.Finding{Kind: unknown, Severity: inspect.SeverityNotice, Key: words.Clip(key),
 		Text: "worqr uses no key with this name. Find out which program wrote it, and give that program another prefix."}
 	if name, ok := strings.CutPrefix(key, c.Prefix+":queues:"); ok && name != "" && !strings.ContainsAny(name, "{}") {
-		f.Severity = inspect.SeverityWarning
+		f.Severity, f.Title = inspect.SeverityStuck, "Tasks are on a list without braces"
 		f.Text = fmt.Sprintf("If these are tasks, a producer left out the braces, and they aren't served: it should push to %s:queues:{%s}.", c.Prefix, words.Shown(name))
 	}
 	c.found(f)
 }
 
 func (c *checkup) foreign(k store.Key, is string) {
-	f := inspect.Finding{Kind: foreign, Severity: inspect.SeverityError,
+	f := inspect.Finding{Kind: foreign, Severity: inspect.SeverityStopped,
 		Text: fmt.Sprintf("This key is a %s but must be a %s. Move or delete it; worqr doesn't touch it. The rest of the queue was checked.", words.Shown(is), k.Type)}
 	switch {
 	case k.Queue != nil:

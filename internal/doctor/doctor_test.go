@@ -97,31 +97,31 @@ func TestExamineDamages(t *testing.T) {
 		heals    bool
 		returned int
 	}{
-		{"RPUSH process:{q}:w1.1.8.1 canary", orphan, "error", "process:{q}:w1.1.8.1", true, 1},
-		{"RPUSH failed:process:{q}:w1.1.8.1 canary", orphan, "error", "failed:process:{q}:w1.1.8.1", true, 1},
-		{named + " ; HSET runs:{q} k:canary w1.1.8.1n:0:0:", orphan, "error", "runs:{q}", true, 1},
-		{"ZADD working:{q}:w9 3 w9.1.9.1 4 w9.1.9.2 ; RPUSH process:{q}:w9.1.9.1 canary ; RPUSH process:{q}:w9.1.9.2 canary", orphan, "error", "working:{q}:w9", true, 2},
-		{"ZADD working:{q}:w1 3 w1.1.8.1", lost, "error", "process:{q}:w1.1.8.1", false, 0},
-		{"ZADD ready:{q} 3 k:canary", lost, "error", "ready:{q}", false, 0},
-		{"HSET state:{q} token 1", token, "error", "state:{q}", true, 0},
-		{"HSET state:{q} token x", token, "error", "state:{q}", false, 0},
-		{"HSET state:{q} look 1.5", token, "error", "state:{q}", false, 0},
-		{named + " ; ZADD ready:{q} 7 k:canary", token, "error", "state:{q}", true, 0},
-		{"ZADD recurring:{q} 9e15 k:canary ; HSET recurrence:{q} k:canary 2|0:0:0:0:0:0: passed:k:canary 1 prints:k:canary 1", recurring, "error", "recurring:{q}", true, 0},
-		{"ZADD recurring:{q} 1 k:canary", disagree, "error", "recurring:{q}", false, 0},
-		{named, disagree, "error", "tasks:{q}", false, 0},
-		{named + " ; ZADD ready:{q} 1 k:canary ; ZADD schedule:{q} now+50000 k:canary", disagree, "error", "tasks:{q}", false, 0},
-		{"HSET tasks:{q} k:canary canary ; ZADD ready:{q} 1 k:canary", disagree, "error", "tasks:{q}", false, 0},
-		{"ZADD copies:{q} 0 r:canary:1", disagree, "error", "copies:{q}", false, 0},
-		{"ZADD idle:{q} 1 w9", disagree, "error", "idle:{q}", false, 0},
-		{"ZADD suspects:{q} 1 w9", disagree, "error", "suspects:{q}", false, 0},
-		{"SET crashes:{q} x", foreign, "error", "crashes:{q}", false, 0},
-		{"SET worker:w9 x", foreign, "error", "worker:w9", false, 0},
+		{"RPUSH process:{q}:w1.1.8.1 canary", orphan, "stuck", "process:{q}:w1.1.8.1", true, 1},
+		{"RPUSH failed:process:{q}:w1.1.8.1 canary", orphan, "stuck", "failed:process:{q}:w1.1.8.1", true, 1},
+		{named + " ; HSET runs:{q} k:canary w1.1.8.1n:0:0:", orphan, "stuck", "runs:{q}", true, 1},
+		{"ZADD working:{q}:w9 3 w9.1.9.1 4 w9.1.9.2 ; RPUSH process:{q}:w9.1.9.1 canary ; RPUSH process:{q}:w9.1.9.2 canary", orphan, "stuck", "working:{q}:w9", true, 2},
+		{"ZADD working:{q}:w1 3 w1.1.8.1", lost, "lost", "process:{q}:w1.1.8.1", false, 0},
+		{"ZADD ready:{q} 3 k:canary", lost, "lost", "ready:{q}", false, 0},
+		{"HSET state:{q} token 1", token, "stopped", "state:{q}", true, 0},
+		{"HSET state:{q} token x", token, "stopped", "state:{q}", false, 0},
+		{"HSET state:{q} look 1.5", token, "stopped", "state:{q}", false, 0},
+		{named + " ; ZADD ready:{q} 7 k:canary", token, "stopped", "state:{q}", true, 0},
+		{"ZADD recurring:{q} 9e15 k:canary ; HSET recurrence:{q} k:canary 2|0:0:0:0:0:0: passed:k:canary 1 prints:k:canary 1", recurring, "stuck", "recurring:{q}", true, 0},
+		{"ZADD recurring:{q} 1 k:canary", disagree, "stuck", "recurring:{q}", false, 0},
+		{named, disagree, "stuck", "tasks:{q}", false, 0},
+		{named + " ; ZADD ready:{q} 1 k:canary ; ZADD schedule:{q} now+50000 k:canary", disagree, "stuck", "tasks:{q}", false, 0},
+		{"HSET tasks:{q} k:canary canary ; ZADD ready:{q} 1 k:canary", disagree, "stuck", "tasks:{q}", false, 0},
+		{"ZADD copies:{q} 0 r:canary:1", disagree, "stuck", "copies:{q}", false, 0},
+		{"ZADD idle:{q} 1 w9", disagree, "stuck", "idle:{q}", false, 0},
+		{"ZADD suspects:{q} 1 w9", disagree, "stuck", "suspects:{q}", false, 0},
+		{"SET crashes:{q} x", foreign, "stopped", "crashes:{q}", false, 0},
+		{"SET worker:w9 x", foreign, "stopped", "worker:w9", false, 0},
 		{"SET protocol:{q} x", unknown, "notice", "protocol:{q}", false, 0},
-		{"LPUSH queues:q x", unknown, "warning", "queues:q", false, 0}, // without braces
-		{"SET x:queues:{q} x", "", "", "", false, 0},                   // of another fleet
+		{"LPUSH queues:q x", unknown, "stuck", "queues:q", false, 0}, // without braces
+		{"SET x:queues:{q} x", "", "", "", false, 0},                 // of another fleet
 		{"SET once:{q}:n k:a ; SET result:{q}:k:a x ; SET canceled:{q}:x 1 ; HSET crashes:{q} x 1 ; ZADD ages:{q} 1 1", "", "", "", false, 0},
-		{"ZADD workers:{q} 9e15 w9 ; HSET rounds:{q} w9 1", dead, "warning", "workers:{q}", true, 0},
+		{"ZADD workers:{q} 9e15 w9 ; HSET rounds:{q} w9 1", deadWorker, "stuck", "workers:{q}", true, 0},
 	} {
 		t.Run(d.plant, func(t *testing.T) {
 			t.Parallel()
@@ -166,8 +166,8 @@ func TestExamineUnserved(t *testing.T) {
 		key   string
 		heals bool
 	}{
-		{append(slices.Clone(held), "ZADD workers:{q} 1 w9", "HSET rounds:{q} w9 1"), []inspect.FindingKind{dead}, "workers:{q}", true},
-		{append(slices.Clone(held), "ZADD leaving:{q} 1 w9"), []inspect.FindingKind{dead}, "leaving:{q}", true},
+		{append(slices.Clone(held), "ZADD workers:{q} 1 w9", "HSET rounds:{q} w9 1"), []inspect.FindingKind{unserved, deadWorker}, "workers:{q}", true},
+		{append(slices.Clone(held), "ZADD leaving:{q} 1 w9"), []inspect.FindingKind{deadWorker}, "leaving:{q}", true},
 		{[]string{"LPUSH queues:{q} canary"}, []inspect.FindingKind{unserved}, "workers:{q}", false},
 		{[]string{"HSET state:{q} place 1", "HSET tasks:{q} k:canary 1:0:0:0:0:0:x", "ZADD ready:{q} 1 k:canary"}, []inspect.FindingKind{unserved}, "workers:{q}", false},
 		{[]string{"HSET tasks:{q} k:canary 1:0:0:0:0:0:x", "ZADD schedule:{q} 1 k:canary"}, []inspect.FindingKind{unserved}, "workers:{q}", false},
@@ -187,7 +187,7 @@ func TestExamineUnserved(t *testing.T) {
 				}
 				w.is.Equal(kinds, d.kinds)
 				w.is.Equal(found[0].Key, w.prefix+":"+d.key)
-				w.is.Equal(found[0].Repaired, repair && d.heals)
+				w.is.Equal(found[len(found)-1].Repaired, repair && d.heals)
 			}
 			found, _ := w.examine(false)
 			if d.heals { // the task waits, and its worker is gone

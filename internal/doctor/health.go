@@ -4,29 +4,22 @@ import (
 	"cmp"
 	"fmt"
 	"maps"
+	"math"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/causes"
+	"github.com/worqr/worqr/internal/says"
 	"github.com/worqr/worqr/internal/store"
 	"github.com/worqr/worqr/internal/words"
 )
 
 const (
-	defaultRun      = time.Hour
-	defaultWait     = 10 * time.Minute
-	defaultRetrying = 10
-
-	recently = time.Hour // for failures
+	recently = 10 * time.Minute // for failures
+	before   = time.Hour        // with which they are compared
 )
-
-// against returns the severity of exceeding a limit: one that was set, or the default.
-func against(set bool) inspect.Severity {
-	if set {
-		return inspect.SeverityWarning
-	}
-	return inspect.SeverityNotice
-}
 
 // A run is an attempt that a worker holds.
 type run struct {
@@ -36,12 +29,14 @@ type run struct {
 
 // runs summarizes the runs of a queue, so that not all of them are kept.
 type runs struct {
-	long   int // longer than MaxRun
+	all    int
+	long   int // longer than MaxRunTime
 	oldest run
 	newest time.Time
 }
 
 func (r *runs) add(now int64, limits inspect.CheckOptions, one run) {
+	r.all++
 	if one.since.IsZero() {
 		return
 	}
@@ -65,7 +60,7 @@ func (c *checkup) health(e *exam) error {
 		return err
 	}
 	e.vitals.firstDue = due
-	for _, f := range e.vitals.judge(e.keys, c.Limits) {
+	for _, f := range e.vitals.judge(e.keys, e.name, c.Limits) {
 		f.Queue = e.id
 		c.found(f)
 	}
@@ -75,10 +70,13 @@ func (c *checkup) health(e *exam) error {
 // vitals are what a checkup knows about whether a queue does its work.
 type vitals struct {
 	store.Queue
-	firstDue int64 // ms; when the first task that could start was due; 0 if that isn't known
-	retries  int   // tasks that wait for a retry, or for a free slot since its time has come
-	failed   int   // in a failed queue
-	recent   int   // of them, those that failed recently
+	firstDue int64       // ms; when the first task that could start was due; 0 if that isn't known
+	retries  int         // tasks that wait for a retry, or for a free slot since its time has come
+	causes   causeCounts // why
+	crashing crashes
+	failed   int // in a failed queue
+	recent   int // of them, those that failed recently,
+	earlier  int // and within some time before
 	runs     runs
 }
 
@@ -89,35 +87,121 @@ func (v *vitals) count(p *store.Part, kind string) {
 	}
 	for i := range p.About {
 		a := &p.About[i]
+		v.crashing.add(a.Crashes)
 		if a.Attempt == "" && a.Retries > 0 { // also if its time has come
 			v.retries++
+			v.causes.add(a.Error)
 		}
-		if a.Attempt == "" {
-			v.failed++
+		if a.Attempt != "" {
+			continue
 		}
-		if f := a.Record.Failure; f != nil && a.Attempt == "" && f.At >= v.Now-recently.Milliseconds() {
-			v.recent++
+		v.failed++
+		if f := a.Record.Failure; f != nil {
+			switch ago := age(v.Now, time.UnixMilli(f.At)); {
+			case ago <= recently:
+				v.recent++
+			case ago <= recently+before:
+				v.earlier++
+			}
 		}
 	}
 }
 
-// judge returns findings about slow queues and exceeded limits.
-func (v *vitals) judge(q store.Keys, limits inspect.CheckOptions) (all findings) {
+// sight returns what a look at the counts sees of the queue.
+func (v *vitals) sight(name string) *inspect.QueueSight {
+	s := &inspect.QueueSight{Name: name}
+	s.Waiting, s.Running, s.Retrying, s.Workers, s.IdleWorkers = v.Waiting(), v.runs.all, v.retries, v.Members, v.Idle
+	s.Silent = v.Members > 0 && v.Alive == 0
+	if v.Paused != "" {
+		s.Paused = true
+		s.PausedBy, s.PausedSince = store.PauseIn(v.Paused)
+	}
+	if v.firstDue > 0 {
+		s.Oldest = age(v.Now, time.UnixMilli(v.firstDue))
+	}
+	if !v.runs.newest.IsZero() {
+		s.Recent.NoStart = age(v.Now, v.runs.newest)
+	}
+	return s
+}
+
+// judge returns the findings about a queue's work that need no second look.
+func (v *vitals) judge(q store.Keys, name string, limits inspect.CheckOptions) (all findings) {
 	all.long(v, q, limits)
+	all.crashes(v, q)
 	if q.IsFailed() {
 		all.failures(v, q, limits)
 		return all
 	}
-	all.counts(v, q, limits)
-	if v.Alive > 0 && v.Paused == "" {
-		all.stalled(v, q, limits)
-		all.late(v, q, limits)
+	all.queue(v.sight(name), 0, limits)
+	all = slices.DeleteFunc(all, func(f inspect.Finding) bool { return needsPatience(f.Kind) })
+	for i := range all {
+		f := &all[i]
+		switch f.Kind {
+		case stalled, starved, backlog:
+			f.Key = q.Waiting()
+		case late:
+			f.Key = q.Schedule()
+		case retrying:
+			f.Key, f.Detail = q.Schedule(), strings.TrimSpace(f.Detail+" "+v.causes.say())
+			f.Text = says.Of(string(retrying)).Text(f.Count, false, f.Detail)
+		}
 	}
 	return all
 }
 
-func (all *findings) add(kind inspect.FindingKind, severity inspect.Severity, key, text string) {
-	*all = append(*all, inspect.Finding{Kind: kind, Severity: severity, Key: key, Text: text})
+// causeCounts counts errors with the same cause.
+type causeCounts map[string]int
+
+const mostCauses = 1000
+
+func (c *causeCounts) add(err string) {
+	if err == "" {
+		return
+	}
+	if *c == nil {
+		*c = causeCounts{}
+	}
+	if of := causes.Of(err); len(*c) < mostCauses || (*c)[of] > 0 {
+		(*c)[of]++
+	}
+}
+
+// say names the most frequent causes.
+func (c causeCounts) say() string {
+	all := slices.SortedFunc(maps.Keys(c), func(a, b string) int { return cmp.Or(cmp.Compare(c[b], c[a]), cmp.Compare(a, b)) })
+	var said []string
+	for _, of := range all[:min(len(all), 2)] {
+		said = append(said, fmt.Sprintf("%s: %s", words.Counted(c[of], "task"), words.Shown(of)))
+	}
+	if len(said) == 0 {
+		return ""
+	}
+	text := "The last errors: " + strings.Join(said, "; ")
+	if more := len(all) - len(said); more > 0 {
+		text += "; and " + words.Counted(more, "more cause")
+	}
+	return words.Stopped(text)
+}
+
+// crashes counts the tasks that several workers died holding.
+type crashes struct{ tasks, most int }
+
+const severalCrashes = 2
+
+func (c *crashes) add(n int) {
+	if n >= severalCrashes {
+		c.tasks++
+	}
+	c.most = max(c.most, n)
+}
+
+func (all *findings) crashes(v *vitals, q store.Keys) {
+	if c := v.crashing; c.tasks > 0 && !q.IsFailed() {
+		f := about(crashing, inspect.SeverityStuck, c.tasks, fmt.Sprintf("One has done so %d times.", c.most))
+		f.Key = q.Tasks()
+		all.add(f)
+	}
 }
 
 func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) {
@@ -125,60 +209,34 @@ func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 	if r.long == 0 {
 		return
 	}
-	*all = append(*all, inspect.Finding{
-		Kind: long, Severity: against(limits.MaxRunTime > 0), Key: words.Clip(q.Process(r.oldest.attempt)), Subject: words.Clip(r.oldest.worker),
-		Text: fmt.Sprintf("%s for longer than %v: the oldest has run for %v, since %s. Its handler may be stuck: look at its worker, and set a Timeout.",
-			words.Tasks(r.long, "has run", "have run"), cmp.Or(limits.MaxRunTime, defaultRun), age(v.Now, r.oldest.since).Round(time.Second), words.Clock(r.oldest.since)),
-	})
+	f := about(long, inspect.SeverityStuck, r.long, fmt.Sprintf("The limit is %v; the oldest has run for %v, since %s.",
+		cmp.Or(limits.MaxRunTime, defaultRun), age(v.Now, r.oldest.since).Round(time.Second), words.Moment(r.oldest.since)))
+	f.Key, f.Subject = words.Clip(q.Process(r.oldest.attempt)), words.Clip(r.oldest.worker)
+	all.add(f)
 }
 
-// stalled reports that all handlers have been busy with the same tasks for a long time while others
-// wait.
-func (all *findings) stalled(v *vitals, q store.Keys, limits inspect.CheckOptions) {
-	newest, ready := v.runs.newest, v.Waiting()
-	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); ready > 0 && v.Idle == 0 && !newest.IsZero() && age(v.Now, newest) > limit {
-		all.add(stalled, against(limits.MaxWaitTime > 0), q.Waiting(),
-			fmt.Sprintf("%s waiting, and none has started for %v: every handler is busy. Look at the handlers, or add workers.",
-				words.Tasks(ready, "is", "are"), age(v.Now, newest).Round(time.Second)))
-	}
-}
-
-func (all *findings) late(v *vitals, q store.Keys, limits inspect.CheckOptions) {
-	by := age(v.Now, time.UnixMilli(v.firstDue))
-	if limit := cmp.Or(limits.MaxWaitTime, defaultWait); v.firstDue > 0 && by > limit {
-		all.add(late, against(limits.MaxWaitTime > 0), q.Schedule(),
-			fmt.Sprintf("A task was due %v ago and hasn't started. Add workers, or find out what keeps them busy.", by.Round(time.Second)))
-	}
-}
-
-// counts reports that more tasks wait or are retried than the limits allow.
-func (all *findings) counts(v *vitals, q store.Keys, limits inspect.CheckOptions) {
-	if ready, most := v.Waiting(), limits.MaxBacklog; most != 0 && ready > max(most, 0) {
-		all.add(backlog, inspect.SeverityWarning, q.Waiting(), fmt.Sprintf("%s waiting; the limit is %d. Add workers, or find out what slows them down.", words.Tasks(ready, "is", "are"), max(most, 0)))
-	}
-	if most := max(cmp.Or(limits.MaxRetrying, defaultRetrying), 0); v.retries > most {
-		all.add(retrying, against(limits.MaxRetrying != 0), q.Schedule(),
-			fmt.Sprintf("%s waiting to be retried; the limit is %d. The logs of the workers say why they fail.", words.Tasks(v.retries, "is", "are"), most))
-	}
-}
-
+// failures reports the tasks in a failed queue, and that more have failed lately than usual: in the hour before.
 func (all *findings) failures(v *vitals, q store.Keys, limits inspect.CheckOptions) {
-	if v.failed <= max(limits.MaxFailed, 0) {
-		return
+	s := &inspect.QueueSight{Recent: inspect.Recent{Over: recently, Failed: v.recent}}
+	s.Usual.Known, s.Usual.Failed, s.Recent.Started = true, float64(v.earlier)/before.Minutes(), math.MaxInt
+	from := len(*all)
+	all.failing(s)
+	if v.failed > max(limits.MaxFailed, 0) {
+		severity, detail := inspect.SeverityNotice, fmt.Sprintf("%s of them failed in the last 10 minutes.", words.Grouped(v.recent))
+		if limits.MaxFailed != 0 {
+			severity = inspect.SeverityStuck
+		}
+		switch v.recent {
+		case v.failed:
+			detail = "All failed in the last 10 minutes."
+		case 0:
+			detail = "None failed in the last 10 minutes."
+		}
+		all.add(about(failed, severity, v.failed, detail))
 	}
-	when, cure := fmt.Sprintf(", %d of them in the last hour", v.recent), "List them with their reasons; then requeue or delete them."
-	switch {
-	case v.recent == v.failed:
-		when = " in the last hour"
-	case v.recent == 0 && v.failed == 1:
-		when = " more than an hour ago"
-	case v.recent == 0:
-		when = ", all more than an hour ago"
+	for i := from; i < len(*all); i++ {
+		(*all)[i].Key = keyOf(q, "ready")
 	}
-	if v.failed == 1 {
-		cure = "List it with its reason; then requeue or delete it."
-	}
-	all.add(failed, against(limits.MaxFailed != 0), keyOf(q, "ready"), fmt.Sprintf("%s failed for good%s. %s", words.Counted(v.failed, "task"), when, cure))
 }
 
 // leases reports that members of a queue have different leases: either each judges the others by
@@ -204,8 +262,9 @@ func (c *checkup) leases(e *exam) error {
 		case first == "":
 			first = id
 		case lease != c.known[first]:
-			c.found(inspect.Finding{Kind: leases, Severity: inspect.SeverityWarning, Queue: e.id, Key: e.keys.Workers(), Subject: words.Clip(id),
-				Text: fmt.Sprintf("This worker's lease is %v, and worker %s has %v. Give all workers of a queue the same lease. If they belong to two services, give each its own prefix.", lease, words.Clip(first), c.known[first])})
+			f := about(leases, inspect.SeverityRisk, 0, fmt.Sprintf("That of %s is %v, and that of %s is %v.", words.Clip(id), lease, words.Clip(first), c.known[first]))
+			f.Queue, f.Key, f.Subject = e.id, e.keys.Workers(), words.Clip(id)
+			c.found(f)
 			return nil
 		}
 	}
@@ -216,23 +275,23 @@ func (c *checkup) peers() error {
 	if !c.isWhole() {
 		return nil // some can't be read
 	}
-	return c.passOver(nil, c.stuckHandlers())
+	return c.passOver(nil, c.workers())
 }
 
-// stuckHandlers reports peers with handlers that don't return although their context has ended.
-// Their tasks have ended without them, but they still use the peer's resources.
-func (c *checkup) stuckHandlers() error {
+// workers judges the registrations of peers.
+func (c *checkup) workers() error {
 	for ids := range slices.Chunk(slices.Sorted(maps.Keys(c.present)), perCall) {
 		workers, err := store.Registrations(c.ctx, c.Runner, c.Space, ids)
 		if err != nil {
 			return err
 		}
-		for _, w := range workers {
-			if w.StuckHandlers > 0 {
-				c.found(inspect.Finding{Kind: stuck, Severity: inspect.SeverityWarning, Key: c.Space.Worker(words.Clip(w.ID)), Subject: words.Clip(w.ID),
-					Text: fmt.Sprintf("Peer %s (pid %d on %s) has %s that ignored the end of the context. The log has the stacks; restart the peer.",
-						words.Shown(w.Name), w.PID, words.Shown(w.Host), words.Counted(w.StuckHandlers, "handler"))})
-			}
+		var all findings
+		for i := range workers {
+			all.worker(&workers[i])
+		}
+		for _, f := range all {
+			f.Key = c.Space.Worker(f.Subject)
+			c.found(f)
 		}
 	}
 	return nil

@@ -138,24 +138,26 @@ func (c *checkup) whole(e *exam) error {
 			return err
 		}
 	}
-	if len(blocks(e, &p.Queue)) > 0 {
+	if len(e.blocks(&p.Queue, 0)) > 0 {
 		c.doubts = append(c.doubts, func() error { return c.stillBlocked(e) })
 	}
 	return nil
 }
 
-// blocks returns what keeps all tasks of a queue from starting.
-func blocks(e *exam, q *store.Queue) (all []inspect.FindingKind) {
-	if q.Waiting() == 0 {
-		return nil
+// needsPatience reports whether findings of a kind are reported only if they are there a lease later, too.
+func needsPatience(kind inspect.FindingKind) bool { return kind == unserved || kind == paused }
+
+// blocks returns what keeps all tasks of a queue from starting. more is how many more wait than at the first look.
+func (e *exam) blocks(q *store.Queue, more int) (all findings) {
+	v := e.vitals
+	v.Queue = *q
+	s := v.sight(e.name)
+	s.Recent.Waiting = more
+	if e.keys.IsFailed() { // tasks may stay in a failed queue
+		s.Workers = 1
 	}
-	if q.Paused != "" {
-		all = append(all, paused)
-	}
-	if q.Alive == 0 && !e.keys.IsFailed() { // tasks may stay in a failed queue
-		all = append(all, unserved)
-	}
-	return all
+	all.queue(s, 0, inspect.CheckOptions{})
+	return slices.DeleteFunc(all, func(f inspect.Finding) bool { return !needsPatience(f.Kind) })
 }
 
 // stillBlocked checks again what blocked a queue a lease ago.
@@ -164,20 +166,16 @@ func (c *checkup) stillBlocked(e *exam) error {
 	if err != nil {
 		return err
 	}
-	before, q := e.vitals.Queue, p.Queue
-	did := blocks(e, &before)
-	for _, kind := range blocks(e, &q) {
-		if !slices.Contains(did, kind) {
+	before := e.vitals.Queue
+	did := e.blocks(&before, 0)
+	for _, f := range e.blocks(&p.Queue, p.Queue.Waiting()-before.Waiting()) {
+		if !slices.ContainsFunc(did, func(o inspect.Finding) bool { return o.Kind == f.Kind }) {
 			continue
 		}
-		d, key := diagnoses[kind], keyOf(e.keys, "state")
-		if kind == paused && q.Waiting() > before.Waiting() {
-			d = gathering
+		if f.Queue, f.Key = e.id, keyOf(e.keys, "state"); f.Kind == unserved {
+			f.Key = e.keys.Workers()
 		}
-		if kind == unserved {
-			key = e.keys.Workers()
-		}
-		c.found(d.finding(kind, e.id, key, "", words.Grouped(q.Waiting()), false))
+		c.found(f)
 	}
 	return nil
 }

@@ -13,10 +13,7 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-const (
-	drift    = time.Second // a clock difference that people notice
-	nearFull = 90          // percent of maxmemory
-)
+const drift = time.Second // a clock difference that people notice
 
 // A view is what a server reports about itself.
 type view struct {
@@ -54,7 +51,7 @@ func (v *view) info(ctx context.Context) error {
 	sections := []string{"server", "memory", "persistence", "replication"}
 	for i, err := range v.told.Tell(ctx, v.node, sections...) {
 		if store.IsAnswer(err) {
-			v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("INFO %s couldn't be read (%s), so it wasn't checked.", sections[i], words.Shown(err.Error())))
+			v.found.tell(notPermitted, inspect.SeverityNotice, fmt.Sprintf("INFO %s couldn't be read (%s), so it wasn't checked.", sections[i], words.Shown(err.Error())))
 			continue
 		}
 		if err != nil {
@@ -68,7 +65,7 @@ func (v *view) config(ctx context.Context, names []string) error {
 	for _, name := range names {
 		value, ok, err := store.Setting(ctx, v.node, name)
 		if store.IsAnswer(err) {
-			v.found.notice(unreadable, inspect.SeverityNotice, fmt.Sprintf("CONFIG GET couldn't be run (%s), so persistence and replication were only partly checked.", words.Shown(err.Error())))
+			v.found.tell(notPermitted, inspect.SeverityNotice, fmt.Sprintf("CONFIG GET couldn't be run (%s), so persistence and replication were only partly checked.", words.Shown(err.Error())))
 			break
 		}
 		if err != nil {
@@ -106,41 +103,18 @@ func judgeServer(told store.Told, settings map[string]string, replica bool) []in
 	return all
 }
 
-// findings are findings about servers.
-type findings []inspect.Finding
-
-func (all *findings) notice(kind inspect.FindingKind, severity inspect.Severity, text string) {
-	*all = append(*all, inspect.Finding{Kind: kind, Severity: severity, Text: text})
-}
-
 // clock reports a clock difference that people notice, unless the duration of the call could
 // explain it.
 func (all *findings) clock(v *view) {
 	if ahead := max(v.ahead, -v.behind); ahead > drift {
-		all.notice(clock, inspect.SeverityNotice, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases don't depend on that; scheduled tasks start by Redis's clock. Synchronize the clocks.",
+		all.tell(clock, inspect.SeverityRisk, fmt.Sprintf("The clocks of this machine and of Redis differ by %v. Leases don't depend on that; scheduled tasks start by Redis's clock. Synchronize the clocks.",
 			ahead.Round(time.Millisecond)))
 	}
 }
 
 func (all *findings) version(told store.Told) {
 	if v := told["redis_version"]; v != "" && store.IsOlder(v, store.Oldest) {
-		all.notice(version, inspect.SeverityError, fmt.Sprintf("Redis is %s, and lacks commands that worqr needs. Use %s or later.", words.Shown(v), store.Oldest))
-	}
-}
-
-func (all *findings) memory(m store.Policy) {
-	bound := ""
-	if m.Maximum == 0 {
-		bound = " maxmemory isn't set, so nothing is evicted yet."
-	}
-	switch {
-	case m.EvictsLists():
-		all.notice(policy, inspect.SeverityWarning, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts tasks.%s Set it to noeviction.", words.Shown(m.Name), bound))
-	case m.EvictsExpiring():
-		all.notice(policy, inspect.SeverityWarning, fmt.Sprintf("The maxmemory-policy is %s: a full Redis evicts registrations, nonces and records of cancels.%s Set it to noeviction.", words.Shown(m.Name), bound))
-	}
-	if m.Maximum > 0 && m.Used*100 >= m.Maximum*nearFull {
-		all.notice(memory, inspect.SeverityWarning, fmt.Sprintf("Redis uses %d of %d bytes. When it's full, it refuses new tasks; waiting tasks still run. Raise maxmemory, or add workers.", m.Used, m.Maximum))
+		all.tell(version, inspect.SeverityLost, fmt.Sprintf("Redis is %s, and lacks commands that worqr needs. Use %s or later.", words.Shown(v), store.Oldest))
 	}
 }
 
@@ -152,19 +126,24 @@ func (all *findings) persistence(told store.Told, settings map[string]string) {
 	saves, asked := settings["save"]
 	switch {
 	case appends == "0" && asked && saves == "":
-		all.notice(persistence, inspect.SeverityWarning, "Persistence is off: if Redis stops, all tasks are lost."+copied(told)+" Set appendonly yes.")
+		all.tell(persistence, inspect.SeverityRisk, "Persistence is off: if Redis stops, all tasks are lost."+copied(told)+" Set appendonly yes.")
 	case appends == "0":
-		all.notice(persistence, inspect.SeverityWarning, "Redis persists only snapshots: if it crashes, everything since the last one is lost."+copied(told)+" Set appendonly yes.")
+		all.tell(persistence, inspect.SeverityRisk, "Redis persists only snapshots: if it crashes, everything since the last one is lost."+copied(told)+" Set appendonly yes.")
 	case settings["appendfsync"] == "everysec":
-		all.notice(persistence, inspect.SeverityNotice, "appendfsync is everysec: if Redis's machine fails, the last second or two of acknowledged writes are lost. appendfsync always loses none.")
+		all.tell(persistence, inspect.SeverityNotice, "appendfsync is everysec: if Redis's machine fails, the last second or two of acknowledged writes are lost. appendfsync always loses none.")
 	case settings["appendfsync"] == "no":
-		all.notice(persistence, inspect.SeverityWarning, "appendfsync is no: if Redis's machine fails, up to half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
+		all.tell(persistence, inspect.SeverityRisk, "appendfsync is no: if Redis's machine fails, up to half a minute of acknowledged writes may be lost. Set appendfsync everysec or always.")
 	}
 	if s := told["aof_last_write_status"]; appends == "1" && s != "" && s != "ok" {
-		all.notice(persistence, inspect.SeverityWarning, "Redis couldn't write its append-only file. Check its disk.")
+		all.tell(persistence, inspect.SeverityRisk, "Redis couldn't write its append-only file. Check its disk.")
 	}
-	if s := told["rdb_last_bgsave_status"]; s != "" && s != "ok" {
-		all.notice(persistence, inspect.SeverityWarning, "Redis couldn't write its last snapshot, and may refuse all writes. Look at its disk and memory.")
+	switch s := told["rdb_last_bgsave_status"]; {
+	case s == "" || s == "ok":
+	case settings["stop-writes-on-bgsave-error"] == "yes" && saves != "":
+		all.add(inspect.Finding{Kind: persistence, Severity: inspect.SeverityLost, Title: "Redis can't save, and refuses writes",
+			Text: "Redis couldn't write its last snapshot, so it refuses all writes. Look at its disk and memory."})
+	default:
+		all.tell(persistence, inspect.SeverityRisk, "Redis couldn't write its last snapshot, and may refuse all writes. Look at its disk and memory.")
 	}
 }
 
@@ -183,18 +162,20 @@ func (all *findings) replication(told store.Told, settings map[string]string) {
 	}
 	switch _, asked := settings["min-replicas-to-write"]; {
 	case told["role"] == "slave":
-		all.notice(replication, inspect.SeverityError, "This Redis is a replica; writes to it are refused or lost. Connect to the master.")
+		all.add(inspect.Finding{Kind: replication, Severity: inspect.SeverityLost, Title: "This Redis is a replica",
+			Text: "This Redis is a replica; writes to it are refused or lost. Connect to the master."})
 	case told["connected_slaves"] == "":
 	case wanted > replicas:
-		all.notice(replication, inspect.SeverityWarning, fmt.Sprintf("Redis refuses writes: it has %s, and min-replicas-to-write is %d. Start the replicas that are missing, or lower the number.", words.Counted(replicas, "replica"), wanted))
+		all.add(inspect.Finding{Kind: replication, Severity: inspect.SeverityLost, Title: "Redis refuses writes", Text: fmt.Sprintf(
+			"Redis refuses writes: it has %s, and min-replicas-to-write is %d. Start the replicas that are missing, or lower the number.", words.Counted(replicas, "replica"), wanted)})
 	case replicas == 0:
-		all.notice(replication, inspect.SeverityNotice, "Redis has no replica: while it's down, no tasks can be enqueued or started.")
+		all.tell(replication, inspect.SeverityNotice, "Redis has no replica: while it's down, no tasks can be enqueued or started.")
 	case wanted == replicas:
-		all.notice(replication, inspect.SeverityNotice, fmt.Sprintf("min-replicas-to-write is %d, and Redis has no more replicas than that: when it loses one, for example in a failover, it refuses writes. Add a replica, or accept that.", wanted))
+		all.tell(replication, inspect.SeverityNotice, fmt.Sprintf("min-replicas-to-write is %d, and Redis has no more replicas than that: when it loses one, for example in a failover, it refuses writes. Add a replica, or accept that.", wanted))
 	case asked && wanted == 0 && replicas == 1:
-		all.notice(replication, inspect.SeverityNotice, "Redis acknowledges writes before its replica has them, so a failover may lose the latest. To limit the loss to the last 3 s, add a second replica, and set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server. With a single replica, they would stop all writes whenever it's down, and after each failover.")
+		all.tell(replication, inspect.SeverityNotice, "Redis acknowledges writes before its replica has them, so a failover may lose the latest. To limit the loss to the last 3 s, add a second replica, and set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server. With a single replica, they would stop all writes whenever it's down, and after each failover.")
 	case asked && wanted == 0:
-		all.notice(replication, inspect.SeverityNotice, "Redis acknowledges writes before a replica has them, so a failover may lose the latest. Set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server to limit the loss to the last 3 s.")
+		all.tell(replication, inspect.SeverityNotice, "Redis acknowledges writes before a replica has them, so a failover may lose the latest. Set min-replicas-to-write 1 and min-replicas-max-lag 3 on every server to limit the loss to the last 3 s.")
 	}
 }
 
@@ -202,7 +183,7 @@ func (all *findings) replication(told store.Told, settings map[string]string) {
 // failovers.
 func (all *findings) delay(settings map[string]string) {
 	if d := number(settings["repl-diskless-sync-delay"]); d > 0 && settings["repl-diskless-sync"] != "no" {
-		all.notice(replication, inspect.SeverityNotice, fmt.Sprintf("repl-diskless-sync-delay is %d: a replica that needs a full copy of a new master waits for %d s. Until it has one it can't be promoted, and with min-replicas-to-write the master may refuse writes. Set it to 0 on every server.", d, d))
+		all.tell(replication, inspect.SeverityNotice, fmt.Sprintf("repl-diskless-sync-delay is %d: a replica that needs a full copy of a new master waits for %d s. Until it has one it can't be promoted, and with min-replicas-to-write the master may refuse writes. Set it to 0 on every server.", d, d))
 	}
 }
 
@@ -215,6 +196,6 @@ func number(text string) int {
 // follows checks a server that is meant to be a replica.
 func (all *findings) follows(told store.Told) {
 	if told["master_link_status"] == "down" {
-		all.notice(replication, inspect.SeverityWarning, "This replica has lost its master, so a failover to it would lose tasks. Look at its log.")
+		all.tell(replication, inspect.SeverityRisk, "This replica has lost its master, so a failover to it would lose tasks. Look at its log.")
 	}
 }

@@ -14,14 +14,22 @@ import (
 // Around lists the findings about the server, which tests share.
 var Around = map[inspect.FindingKind]bool{
 	"eviction-policy": true, "persistence": true, "replication": true, "redis-version": true,
-	"clock": true, "memory": true, "not-permitted": true,
+	"clock": true, "memory": true, "full": true, "slow-redis": true, "not-permitted": true,
 	"full-coverage": true,
 }
 
 // Service lists the findings about how tasks run. They aren't damage.
 var Service = map[inspect.FindingKind]bool{
-	"long-run": true, "stalled": true, "overdue": true, "backlog": true, "retrying": true, "failed": true,
-	"stuck-handler": true,
+	"long-run": true, "stalled": true, "starved": true, "overdue": true, "backlog": true, "retrying": true, "failing": true, "failed": true,
+	"stuck-handler": true, "crashing": true, "job-failed": true, "job-late": true, "job-gone": true, "evicted": true, "lost-writes": true, "dropped": true,
+}
+
+// damage lists the findings that break an invariant, or say that the server can't be used.
+var damage = []inspect.FindingKind{"orphan", "no-payload", "token", "recurring", "inconsistent", "wrong-type", "redis-version", "cluster"}
+
+// Intact reports whether no damage is left.
+func Intact(r *inspect.CheckReport) bool {
+	return !slices.ContainsFunc(r.Findings, func(f inspect.Finding) bool { return slices.Contains(damage, f.Kind) && !f.Repaired })
 }
 
 // Ills returns all other findings.

@@ -23,7 +23,7 @@ func Outbox(report func(context.Context) (inspect.SourceReport, error)) inspect.
 // Pending is the report of an outbox with two pending rows.
 func Pending() inspect.SourceReport {
 	return inspect.SourceReport{
-		Findings: []inspect.Finding{{Severity: inspect.SeverityWarning, Queue: "emails", Text: "The oldest row is 90 s old. Start a relay."}},
+		Findings: []inspect.Finding{{Severity: inspect.SeverityRisk, Queue: "emails", Text: "The oldest row is 90 s old. Start a relay."}},
 		Samples: []inspect.Sample{
 			{Metric: "pending_rows", Queue: "emails", Number: 2}, {Metric: "oldest_row_age_seconds", Number: 90}, {Metric: "sent_rows_total", Number: 7},
 		},

@@ -20,12 +20,12 @@ import (
 func Count(ctx context.Context, r Runner, q keys.Queue) (c inspect.QueueStats, err error) {
 	replies := r.Do(ctx, redisconn.Command("LLEN", q.Waiting()),
 		redisconn.Command("ZCARD", q.Ready()), redisconn.Command("ZCARD", q.Schedule()), redisconn.Command("ZCARD", q.Risky()),
-		redisconn.Command("HLEN", q.Next()),
+		redisconn.Command("HLEN", q.Next()), redisconn.Command("HLEN", q.Runs()),
 		redisconn.Command("ZCARD", q.Workers()), redisconn.Command("ZCARD", q.Idle()),
 		redisconn.Command("HMGET", q.State(), "paused", "token", "taken"), timeCall(q),
 		redisconn.Command("ZRANGE", q.Workers(), -1, -1, "WITHSCORES"), firstCall(q.Ready()), firstCall(q.Schedule()))
-	var list, named, risky, behind int
-	counts := []*int{&list, &named, &c.Scheduled, &risky, &behind, &c.Workers, &c.IdleWorkers}
+	var list, named, risky, behind, runs int
+	counts := []*int{&list, &named, &c.Scheduled, &risky, &behind, &runs, &c.Workers, &c.IdleWorkers}
 	for i, count := range counts {
 		*count = readAs(replies[i], redis.Int, &err)
 	}
@@ -43,11 +43,9 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c inspect.QueueStats, e
 	c.Waiting, c.Scheduled = list+named+risky, c.Scheduled+behind
 	c.Silent = len(last) > 0 && last[0].score < float64(now)
 	c.Tokens = max(numberIn(state[1]), 0)
-	if since, who, ok := strings.Cut(state[0], ":"); state[0] != "" {
-		c.Paused, c.PausedBy = true, state[0]
-		if ok {
-			c.PausedBy, c.PausedSince = who, Moment(numberIn(since))
-		}
+	if state[0] != "" {
+		c.Paused = true
+		c.PausedBy, c.PausedSince = PauseIn(state[0])
 	}
 	if c.Oldest, err = oldest(ctx, r, q, now, numberIn(state[2]), list > 0, ready, due); err != nil {
 		return inspect.QueueStats{}, err
@@ -56,7 +54,16 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c inspect.QueueStats, e
 		return inspect.QueueStats{}, err
 	}
 	c.Running, err = countHeld(ctx, r, q)
+	c.Retrying = min(max(runs-c.Running, 0), c.Scheduled) // what runs under a name has an entry, too
 	return c, err
+}
+
+// PauseIn returns who paused a queue, and when, from its state.
+func PauseIn(text string) (who string, since time.Time) {
+	if ms, who, ok := strings.Cut(text, ":"); ok {
+		return who, Moment(numberIn(ms))
+	}
+	return text, time.Time{}
 }
 
 func countFailed(ctx context.Context, r Runner, f keys.Queue) (int, error) {

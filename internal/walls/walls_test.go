@@ -28,7 +28,7 @@ const module = "github.com/worqr/worqr"
 var below = map[string][]string{
 	"":                     {"internal/await", "internal/batch", "internal/capacity", "internal/counts", "internal/doctor", "internal/engine", "internal/fleet", "internal/jsontext", "internal/logs", "internal/inbox", "internal/program", "internal/recur", "internal/store", "internal/tracing", "internal/verdict", "internal/words", "inspect", "worqrtrace"},
 	"dash":                 {"", "inspect", "internal/reading", "internal/words"},
-	"inspect":              {"internal/causes", "internal/logs", "internal/words"},
+	"inspect":              {"internal/causes", "internal/logs", "internal/says", "internal/words"},
 	"spread":               {"", "inspect"},
 	"worqrtrace":           {"inspect", "internal/logs"},
 	"internal/batch":       {"internal/verdict", "internal/words"},
@@ -46,7 +46,8 @@ var below = map[string][]string{
 	"internal/fleet":       {"internal/engine", "internal/logs", "internal/store", "internal/tracing", "worqrtrace"},
 	"internal/recur":       {"internal/logs", "internal/store"},
 	"internal/await":       {"internal/store"},
-	"internal/doctor":      {"inspect", "internal/invariants", "internal/store", "internal/words"},
+	"internal/doctor":      {"inspect", "internal/causes", "internal/invariants", "internal/says", "internal/store", "internal/words"},
+	"internal/says":        {"internal/words"},
 	"internal/invariants":  {"inspect"},
 	"internal/logs":        {},
 	"internal/peertest":    {"", "inspect", "internal/redistest", "internal/store"},

@@ -16,6 +16,8 @@ const samples = 40
 type history struct {
 	last    *inspect.QueueStats
 	at      time.Time
+	marks   [2]mark   // one to two minutes ago, and less
+	quiet   time.Time // since when no task has started
 	started []float64 // tasks a second, newest last
 	arrived float64
 }
@@ -28,7 +30,28 @@ func (h *history) add(at time.Time, q inspect.QueueStats) {
 		h.started = append(h.started, starts/s)
 		h.started = h.started[max(0, len(h.started)-samples):]
 	}
+	if h.last == nil || q.Tokens != h.last.Tokens {
+		h.quiet = at
+	}
+	if h.last == nil {
+		h.marks = [2]mark{{at, q}, {at, q}}
+	} else if at.Sub(h.marks[1].at) >= time.Minute {
+		h.marks = [2]mark{h.marks[1], {at, q}}
+	}
 	h.last, h.at = &q, at
+}
+
+// A mark is what was read at a time, with which later counts are compared.
+type mark struct {
+	at time.Time
+	inspect.QueueStats
+}
+
+// recent returns what has changed within a minute or two.
+func (h *history) recent() inspect.Recent {
+	from := &h.marks[0]
+	return inspect.Recent{Over: h.at.Sub(from.at), Waiting: h.last.Waiting - from.Waiting, Failed: h.last.Failed - from.Failed,
+		Started: int(max(0, h.last.Tokens-from.Tokens)), NoStart: h.at.Sub(h.quiet)}
 }
 
 // rate returns how many tasks started in the last second.

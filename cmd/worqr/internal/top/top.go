@@ -11,6 +11,7 @@ import (
 
 	tea "charm.land/bubbletea/v2"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/words"
 )
@@ -29,14 +30,17 @@ type Snapshot struct {
 	Queues  []Queue
 	Workers []inspect.Worker
 
-	Unlisted string // why not all workers could be listed; "" if they are
+	Unlisted error // why not all workers could be listed
+	Server   inspect.ServerStats
+	Happened []inspect.Happening
+	Silences []inspect.Silence
 }
 
 // A Queue is the state of a queue.
 type Queue struct {
 	Name string
 	inspect.QueueStats
-	Unread string // why it can't be read; "" if it is
+	Unread error // why it can't be read
 }
 
 // Options configure Run.
@@ -69,6 +73,7 @@ type model struct {
 	unread  int       // its queues that can't be read
 	err     error     // why the last update failed
 	past    map[string]*history
+	causes  []inspect.Line // what is wrong, the worst first
 	total   history
 	by      order
 	chosen  string // the name of the selected queue
@@ -134,7 +139,7 @@ func (m *model) take(s *Snapshot) {
 		if m.past[q.Name] == nil {
 			m.past[q.Name] = &history{}
 		}
-		if seen[q.Name] = true; q.Unread != "" {
+		if seen[q.Name] = true; q.Unread != nil {
 			unread++
 			continue
 		}
@@ -152,6 +157,20 @@ func (m *model) take(s *Snapshot) {
 	}
 	m.now, m.unread = s, unread
 	m.sort()
+	m.causes = inspect.Fold(worqr.Judge(m.sight()))
+}
+
+// sight returns what the snapshot shows, and what has changed.
+func (m *model) sight() inspect.Sight {
+	all := inspect.Sight{At: m.now.At, Unlisted: m.now.Unlisted, Workers: m.now.Workers, Server: m.now.Server, Happened: m.now.Happened, Silences: m.now.Silences}
+	for _, q := range m.now.Queues {
+		of := inspect.QueueSight{Name: q.Name, Err: q.Unread, QueueStats: q.QueueStats}
+		if h := m.past[q.Name]; q.Unread == nil {
+			of.Recent = h.recent()
+		}
+		all.Queues = append(all.Queues, of)
+	}
+	return all
 }
 
 func (m *model) key(key string) tea.Cmd {

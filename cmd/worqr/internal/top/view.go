@@ -12,6 +12,19 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
+// Style returns the style of a line about findings: red for harm, amber for a risk, faint for the rest.
+func Style(l inspect.Line) lipgloss.Style {
+	switch {
+	case l.Silenced != nil:
+		return faintStyle
+	case l.Severity.Harms():
+		return badStyle
+	case l.Severity == inspect.SeverityRisk:
+		return warnStyle
+	}
+	return faintStyle
+}
+
 // shownName limits the shown part of a name.
 const shownName = 40
 
@@ -28,11 +41,13 @@ var (
 const (
 	above = 3 // two lines of totals and the head of the queues
 	below = 1 // the last line
+
+	mostLines = 3 // about findings
 )
 
 // room returns how many queues fit.
 func (m *model) room() int {
-	left := m.height - above - below
+	left := m.height - above - below - len(m.wrong())
 	if m.now != nil && len(m.now.Workers) > 0 {
 		share := min(len(m.now.Workers), left/3)
 		if m.workers {
@@ -58,7 +73,8 @@ func (m *model) lines() (all []string) {
 	case m.now == nil:
 		all = []string{badStyle.Render("Redis can't be read: " + m.opts.Show(m.err.Error(), 200)), "trying again every " + m.opts.Every.String() + "; q quits"}
 	default:
-		all = append(m.sums(), m.queues()...)
+		all = append(m.sums(), m.wrong()...)
+		all = append(all, m.queues()...)
 		all = append(all, m.workerRows()...)
 	}
 	room := max(m.height-below, 1)
@@ -82,11 +98,24 @@ func (m *model) sums() []string {
 	if m.err != nil {
 		first += "  " + badStyle.Render("Redis can't be read: "+m.opts.Show(m.err.Error(), 100))
 	}
-	if m.err == nil && m.now.Unlisted != "" {
-		first += "  " + badStyle.Render(m.opts.Show(m.now.Unlisted, 100))
-	}
 	return []string{first, fmt.Sprintf("%d waiting  %d scheduled  %d running  %d failed  %s in/s  %s out/s  %s",
 		sum.Waiting, sum.Scheduled, sum.Running, sum.Failed, rate(m.total.arrived), rate(m.total.rate()), goodStyle.Render(m.total.spark(samples)))}
+}
+
+// wrong returns a line for each of the worst causes.
+func (m *model) wrong() (all []string) {
+	lines := m.causes
+	for _, l := range lines[:min(len(lines), mostLines)] {
+		on := l.On(2)
+		if on != "" {
+			on += ": "
+		}
+		all = append(all, Style(l).Render(l.Title)+"  "+m.opts.Show(on+l.Text, 300))
+	}
+	if more := len(lines) - mostLines; more > 0 {
+		all[mostLines-1] += faintStyle.Render(fmt.Sprintf("  (and %d more)", more))
+	}
+	return all
 }
 
 func rate(r float64) string {
@@ -121,9 +150,9 @@ func (m *model) queues() []string {
 		if q.PausedBy != "" { // little ends meanwhile
 			spark = "  by " + m.opts.Show(q.PausedBy, 40)
 		}
-		if q.Unread != "" {
+		if q.Unread != nil {
 			row = padded(m.opts.Show(q.Name, name), name) + "  "
-			state, spark = "can't be read: "+m.opts.Show(q.Unread, 100), ""
+			state, spark = "can't be read: "+m.opts.Show(q.Unread.Error(), 100), ""
 		}
 		if q.Name == m.chosen {
 			all = append(all, chosenStyle.Render(row+state+spark))
@@ -137,19 +166,16 @@ func (m *model) queues() []string {
 	return all
 }
 
-// Unserved reports whether a queue has tasks, now or later, and no workers.
-func Unserved(workers, waiting, scheduled int) bool { return workers == 0 && waiting+scheduled > 0 }
-
 // state returns what is wrong with a queue, in a word or two.
 func state(q Queue) (string, lipgloss.Style) {
 	switch {
-	case q.Unread != "":
+	case q.Unread != nil:
 		return "unread", badStyle
 	case q.Paused:
 		return "paused", warnStyle
 	case q.Silent:
 		return "silent", badStyle
-	case Unserved(q.Workers, q.Waiting, q.Scheduled):
+	case q.Workers == 0 && q.Waiting+q.Scheduled > 0:
 		return "no worker", badStyle
 	case q.Waiting > 0 && q.IdleWorkers == 0:
 		return "busy", warnStyle

@@ -1,0 +1,88 @@
+package inspect
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/worqr/worqr/internal/words"
+)
+
+// A Sight is what a look at a fleet has seen, for worqr.Judge. The zero value of a field means that it isn't known.
+type Sight struct {
+	At       time.Time
+	Err      error // why Redis can't be read; then the rest is older
+	Unlisted error // why not all workers could be listed
+	Queues   []QueueSight
+	Workers  []Worker
+	Server   ServerStats
+	Happened []Happening
+	Silences []Silence
+	Limits   CheckOptions
+}
+
+// A QueueSight is what was seen of one queue.
+type QueueSight struct {
+	Name string
+	Err  error // why it can't be read
+	QueueStats
+	Recent  Recent
+	Usual   Usual
+	Missing time.Duration // how long it has had more workers than are registered
+}
+
+// Recent is what has changed on a queue since an earlier look.
+type Recent struct {
+	Over            time.Duration // since then; 0: there was none
+	Waiting, Failed int           // how many more there are
+	Started         int           // attempts
+	NoStart         time.Duration // for how long, as far as known, nothing has started
+}
+
+// Usual is what is usual for a queue, by its history.
+type Usual struct {
+	Known   bool
+	Failed  float64       // tasks that fail for good in a minute
+	RunTime time.Duration // of a long run; 0: unknown
+}
+
+// ServerStats is what Redis says about itself, as Peer.Server returns it.
+type ServerStats struct {
+	Version    string
+	UsedMemory int64  // bytes
+	MaxMemory  int64  // bytes; 0: no limit
+	Policy     string // maxmemory-policy
+	Clients    int
+	Replicas   int
+	StartedAt  time.Time     // by this machine's clock
+	OpsASecond int           // commands
+	RoundTrip  time.Duration // of the question
+}
+
+// A Happening is something that has happened within the last day, that the keys don't show anymore.
+type Happening struct {
+	Kind    FindingKind // "evicted", "job-gone", "dropped" or "lost-writes"
+	At      time.Time   // by Redis's clock; the last time
+	Queue   string
+	Subject string // the worker's name, or #digest of a key
+	Text    string
+	Count   int
+}
+
+// A Silence silences findings of a kind until its end.
+type Silence struct {
+	Kind   FindingKind
+	Queue  string // "" is all queues, and findings about none
+	Reason string // at most 200 bytes
+	By     string // "" is Options.Name
+	Since  time.Time
+	Until  time.Time // at most 30 days ahead
+}
+
+// Silences reports whether the silence is about a finding.
+func (s *Silence) Silences(f *Finding) bool {
+	return s.Kind == f.Kind && (s.Queue == "" || s.Queue == queueOf(f.Queue))
+}
+
+func (s *Silence) sentence() string {
+	return fmt.Sprintf("Silenced by %s until %s: %s.", words.Shown(s.By), words.Clock(s.Until), words.Shown(s.Reason))
+}
