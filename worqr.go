@@ -199,6 +199,7 @@ type Peer struct {
 	engine   *engine.Engine
 	fleet    *fleet.Fleet
 
+	scribe    *scribe
 	recurring *recur.Schedules
 	sources   []inspect.Source // guarded
 
@@ -274,7 +275,8 @@ func newPeer(servers *store.Servers, opts *Options) *Peer {
 	p.bad = p.opts.check()
 	p.space = store.SpaceAt(servers, p.opts.Prefix)
 	p.log = logs.New(p.opts.Logger)
-	p.trace = tracing.New(p.opts.Trace, p.log)
+	p.scribe = &scribe{peer: p}
+	p.trace = tracing.New(worqrtrace.Join(p.opts.Trace, p.scribe.trace()), p.log)
 	for _, s := range p.opts.Sources {
 		p.sources = append(p.sources, guard(s, p.log))
 	}
@@ -285,7 +287,7 @@ func newPeer(servers *store.Servers, opts *Options) *Peer {
 	p.engine = engine.New(engine.Config{
 		Log: p.log, Capacity: p.capacity, Failures: logs.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
 		CallTimeout: p.opts.CallTimeout, MaxPayload: MaxPayloadSize, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
-		LostWrites: p.inboxes.Lost, Trace: p.trace,
+		LostWrites: p.scribe.lost, Trace: p.trace,
 	})
 	p.recurring = recur.New(recur.Config{Calls: p.calls, Log: p.log, Beat: p.opts.beat(), List: p.producer.List})
 	p.fleet = fleet.New(fleet.Config{

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/words"
 )
 
@@ -42,6 +43,8 @@ var actionFuncs = map[Verb]actionFunc{
 		d.jobs.stop(form.Get("name"))
 		return uncounted, nil
 	},
+	Silence:    silence,
+	Unsilence:  unsilence,
 	RunNow:     onQueue(runNow),
 	Return:     returnTask,
 	FailWorker: failWorker,
@@ -91,6 +94,7 @@ var notes = map[Verb]string{
 	Return: "The worker is evicted, and %s returned to the front.",
 	Cancel: "Canceled: %s removed from the queue. Running copies are being stopped.", Delete: "All waiting tasks of the queue are deleted.",
 	Requeue: "%s put back into the queue. One stays if another task with its key waits or runs.", Discard: "%s deleted.", Stop: "Stopping.",
+	Silence: "Silenced, for everybody, until its end.", Unsilence: "No longer silenced.",
 	FailWorker: "The worker is evicted, and %s returned to the front.", Sweep: "Swept: %s evicted.",
 }
 
@@ -134,6 +138,9 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	}
 	ctx, end := context.WithTimeout(r.Context(), actTimeout)
 	defer end()
+	if a.Verb == Silence {
+		form.Set("by", d.hooks.user(r)) // whoever the form says
+	}
 	n, err := do(ctx, d, form)
 	d.record(r, a, form, n, err)
 	var wrong mistake
@@ -241,6 +248,21 @@ func cancel(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 		return uncounted, err
 	}
 	return report.Removed, nil
+}
+
+// silence silences findings of a kind, on a queue or on all.
+func silence(ctx context.Context, d *dashboard, form url.Values) (int, error) {
+	hours, err := strconv.Atoi(form.Get("hours"))
+	if err != nil || strings.TrimSpace(form.Get("reason")) == "" {
+		return uncounted, mistake("A silence needs a reason and a number of hours. Nothing was done.")
+	}
+	return uncounted, d.peer.Silence(ctx, inspect.Silence{Kind: inspect.FindingKind(form.Get("kind")), Queue: form.Get("name"),
+		Reason: form.Get("reason"), By: form.Get("by"), Until: time.Now().Add(time.Duration(hours) * time.Hour)})
+}
+
+func unsilence(ctx context.Context, d *dashboard, form url.Values) (int, error) {
+	_, err := d.peer.Unsilence(ctx, inspect.FindingKind(form.Get("kind")), form.Get("name"))
+	return uncounted, err
 }
 
 func runNow(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {

@@ -397,3 +397,17 @@ func TestAnyKey(t *testing.T) {
 		is.Equal(left, want)
 	}
 }
+
+// A silence from the dashboard has the user's name, and is shown with its end.
+func TestSilence(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	peertest.Enqueue(t, p.Queue("q"), "x")
+	b := browse(t, p, &dash.Options{AllowActions: true, User: func(*http.Request) string { return "ann" }})
+	b.shows("", "No worker", `value="silence"`)
+	b.act("verb", "silence", "kind", "no-worker", "name", "q", "reason", "a move", "hours", "2", "by", "forged")
+	text := b.shows("", "Silenced: No worker", "Silenced by ann until", "a move", `value="unsilence"`).text
+	is.True(!strings.Contains(text, "forged"))
+	b.act("verb", "unsilence", "kind", "no-worker", "name", "q")
+	is.True(!strings.Contains(b.shows("", "No worker").text, "Silenced: "))
+}

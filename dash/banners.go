@@ -20,6 +20,9 @@ type banner struct {
 	Others   int    // queues with the same problem
 	Silenced bool
 	queues   []string // all of them
+
+	Actions   bool   // it may be silenced, or its silence ended
+	SilenceOf string // the queue that its silence is about; "" for all
 }
 
 // banners explains the problems, worst first: those in the snapshot, and others from the last check. If queue isn't "",
@@ -32,6 +35,7 @@ func (d *dashboard) banners(s *snapshot, queue string) []banner {
 		if l.Kind == "unreachable" && !s.At.IsZero() {
 			b.Text += " This page shows the state at " + s.At.Format("15:04:05") + "."
 		}
+		b.Actions = d.opts.AllowActions
 		if checked := at[idOf(l.Finding)]; !checked.IsZero() {
 			b.Age = age(time.Since(checked))
 		}
@@ -55,7 +59,7 @@ func bannerOf(l inspect.Line) banner {
 	b := banner{Severity: l.Severity, Level: level(l.Severity), Kind: string(l.Kind), Title: titled(l.Finding), Text: printable(l.Text),
 		Silenced: l.Silenced != nil}
 	if b.Silenced {
-		b.Level, b.Title = "notice", "Silenced: "+b.Title
+		b.Level, b.Title, b.SilenceOf = "notice", "Silenced: "+b.Title, l.Silenced.Queue
 	}
 	for _, name := range l.Queues {
 		b.queues = append(b.queues, queueOf(name))

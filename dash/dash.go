@@ -85,6 +85,8 @@ const (
 	Return          Verb = "return"           // a running task, with all others of its worker
 	FailWorker      Verb = "fail-worker"
 	Sweep           Verb = "sweep"
+	Silence         Verb = "silence" // findings of a kind, for a while
+	Unsilence       Verb = "unsilence"
 )
 
 // These pages and actions concern all queues, even if a request names one.

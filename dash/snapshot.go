@@ -83,6 +83,8 @@ type fleet struct {
 
 	past    map[string]history
 	all     history
+	server  inspect.ServerStats
+	asked   time.Time            // when the server was, or may be, asked about itself
 	missing map[string]time.Time // queues that have more workers than are registered, and since when
 	turn    int                  // of the first queue to read next, if there are too many for one snapshot
 }
@@ -95,6 +97,12 @@ func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
 	var asked sync.WaitGroup
 	var sources []section
 	asked.Go(func() { sources = sections(ctx, f.peer) })
+	var happened []inspect.Happening
+	var silences []inspect.Silence
+	asked.Go(func() {
+		happened, silences, _ = f.peer.Notes(ctx) // if Redis can't be read, the snapshot says so
+		f.askServer(ctx)
+	})
 	next, err := f.counted(ctx, last, begun)
 	took := time.Since(begun)
 	asked.Wait()
@@ -103,11 +111,32 @@ func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
 		failed.err, failed.Took, failed.Sources = err, took, sources
 		return &failed
 	}
-	next.Took, next.Sources = took, sources
+	next.Took, next.Sources, next.happened, next.silences, next.Server = took, sources, happened, silences, f.server
 	if next.answered.After(begun) {
 		next.Took = next.answered.Sub(begun) // the next one doesn't need to wait longer for queues that don't answer
 	}
 	return next
+}
+
+// How often the server is asked about itself: rarely if the Redis user may not do that.
+const (
+	askServer      = 5 * time.Second
+	askForbidden   = 10 * time.Minute
+	serverPatience = 2 * time.Second
+)
+
+func (f *fleet) askServer(ctx context.Context) {
+	now := time.Now()
+	if now.Before(f.asked) {
+		return
+	}
+	ctx, end := context.WithTimeout(ctx, serverPatience)
+	defer end()
+	var err error
+	f.asked = now.Add(askServer)
+	if f.server, err = f.peer.Server(ctx); errors.Is(err, worqr.ErrDenied) {
+		f.asked = now.Add(askForbidden)
+	}
 }
 
 func (f *fleet) counted(ctx context.Context, last *snapshot, now time.Time) (*snapshot, error) {

@@ -69,8 +69,12 @@ func Fold(all []Finding) (lines []Line) {
 		}
 	}
 	for i := range lines {
-		if l := &lines[i]; l.Findings > 1 && says.Of(string(l.Kind)).Folds() {
+		l := &lines[i]
+		if l.Findings > 1 && says.Of(string(l.Kind)).Folds() {
 			l.retell()
+		}
+		if l.Silenced != nil {
+			l.Text += " " + l.Silenced.sentence()
 		}
 	}
 	return lines
@@ -84,9 +88,6 @@ func (l *Line) retell() {
 	}
 	l.Key, l.Subject = "", ""
 	l.Text = says.Of(string(l.Kind)).Text(l.Count, len(l.Queues) > 1, detail)
-	if l.Silenced != nil {
-		l.Text += " " + l.Silenced.sentence()
-	}
 }
 
 func queueOf(name string) string { return strings.TrimSuffix(name, " (failed)") }

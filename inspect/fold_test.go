@@ -62,7 +62,7 @@ stuck (overdue) on p: Text. Key: "key".
 risk (persistence): Text. Key: "key".
 risk (outbox): A.
 risk (outbox): B.
-stopped (paused, silenced) on p: `)
+stopped (paused, silenced) on p:  Silenced by ann until 1970-01-01 00:00:00 UTC: known.`)
 	is.Equal(lines[1].Queues, []string{"orders", "images", "emails"})
 	is.Equal(lines[1].Count, 45)
 	is.Equal(lines[1].On(2), "orders, images and 1 more queue")

@@ -84,5 +84,5 @@ func (s *Silence) Silences(f *Finding) bool {
 }
 
 func (s *Silence) sentence() string {
-	return fmt.Sprintf("Silenced by %s until %s: %s.", words.Shown(s.By), words.Clock(s.Until), words.Shown(s.Reason))
+	return fmt.Sprintf("Silenced by %s until %s: %s.", words.Shown(s.By), words.Moment(s.Until), words.Shown(s.Reason))
 }

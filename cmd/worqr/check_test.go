@@ -185,3 +185,18 @@ func TestCommandsUnreachable(t *testing.T) {
 		}
 	}
 }
+
+// What is silenced doesn't count, and is listed with its reason and end.
+func TestSilence(t *testing.T) {
+	s := newShell(t)
+	s.run(exitWell, "enqueue", "q", "a")
+	s.is.True(strings.Contains(s.run(exitWell, "silence"), "nothing is silenced"))
+	s.is.Equal(s.run(exitWell, "silence", "no-worker", "--queue", "q", "--for", "2h", "--reason", "a move"), "no-worker on q is silenced for 2h\n")
+	s.is.True(strings.Contains(s.run(exitWell, "silence"), "a move"))
+	s.is.Equal(s.rows(exitWell, "silence")[0]["queue"], "q")
+	s.is.Equal(s.run(exitWell, "silence", "no-worker", "--queue", "q", "--end"), "no-worker on q is no longer silenced\n")
+	s.run(exitUnwell, "silence", "no-worker", "--queue", "q", "--end")
+	for _, args := range [][]string{{"no-worker"}, {"no-worker", "--for", "2h"}, {"no-worker", "--end", "--for", "2h"}, {"--for", "2h"}, {"nope", "--for", "2h", "--reason", "x"}, {"paused", "--for", "-2h", "--reason", "x"}} {
+		s.run(exitFailed, append([]string{"silence"}, args...)...)
+	}
+}

@@ -67,6 +67,8 @@ func commands() []entry {
 			"Running tasks continue, and tasks can be enqueued. To wait until nothing runs anymore, use: worqr drain. The exit status is 1 if there is no such queue."},
 		{"act", "resume", &resumeCommand{}, "End a pause.",
 			"Tasks of the queues start again. Queues that aren't paused don't change. The exit status is 1 if there is no such queue."},
+		{"act", "silence", &silenceCommand{}, "Silence findings of a kind for a while, or list what is silenced.",
+			"Silences findings for everybody: they are shown last, and don't count for the exit status of check, the dashboard and worqr_findings. Without a kind, it lists the silences. The exit status is 1 if there was none to end."},
 		{"act", "drain", &drainCommand{}, "Pause queues and wait until none of their tasks run.",
 			"Pauses the queues and waits until none of their tasks is running, for example before a migration. Waiting tasks stay. The queues stay paused until \"worqr resume\". The exit status is 1 if tasks are still running after --timeout, and 2 if a queue can't be paused or read; the others are still drained."},
 		{"act", "delete", &deleteCommand{}, "Delete all waiting tasks of a queue.",

@@ -50,6 +50,8 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 		now.Queues = append(now.Queues, q)
 	}
 	now.Workers, now.Unlisted = s.workers(ctx)
+	now.Happened, now.Silences, _ = s.Notes(ctx) // both are only shown if they can be read
+	now.Server, _ = s.Server(ctx)
 	return now, nil
 }
 

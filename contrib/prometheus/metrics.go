@@ -57,6 +57,7 @@
 //	worqr_queues_readable                         1 if all queues could be read; those that couldn't are missing above
 //	worqr_queues_omitted                          how many exist beyond Options.MaxQueues; they're missing above
 //	worqr_findings{kind,severity}                 of the last Check; see docs/findings.md
+//	worqr_findings_silenced{kind}                 of them, those that are silenced; they aren't in worqr_findings
 //	worqr_last_check_timestamp_seconds            when it ended; 0 before
 //	worqr_source_readable{source}                 1 if a source in worqr.Options.Sources reported in time
 //	worqr_source_<source>_<metric>                its metrics; the source says whether they're of this process
@@ -177,6 +178,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- omitted
 	to <- denied
 	to <- findings
+	to <- silenced
 	to <- checked
 	to <- sourceReadable
 	_, sources := m.watched()

@@ -281,7 +281,7 @@ func (all *findings) happened(s *inspect.Sight) {
 		case h.Kind == dropped && ago < toldDropped:
 			f = about(dropped, inspect.SeverityLost, 0, "")
 		case h.Kind == lostWrites && ago < toldLoss:
-			f.Severity, f.Text = inspect.SeverityLost, fmt.Sprintf("%s ago: %s", words.Roughly(ago), h.Text)
+			f.Severity, f.Text = inspect.SeverityLost, fmt.Sprintf("That was %s ago: it restarted with older data or none, or failed over to a replica that was behind. Compare what producers enqueued just before with their own records.", words.Roughly(ago))
 		case h.Kind == jobGone:
 			f = about(jobGone, inspect.SeverityRisk, 1, fmt.Sprintf("It ended %s ago.", words.Roughly(ago)))
 		default:

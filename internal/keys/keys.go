@@ -91,6 +91,7 @@ func NewSpace(prefix string) Space {
 func (s Space) Registry() string        { return s.prefix + ":registry" }
 func (s Space) Workers() string         { return s.prefix + ":workers" }
 func (s Space) Protocol() string        { return s.prefix + ":protocol" }
+func (s Space) Notes() string           { return s.prefix + ":notes" }
 func (s Space) Worker(id string) string { return s.prefix + ":worker:" + id }
 
 // Queue returns the names of one queue, which must be valid for CheckName.

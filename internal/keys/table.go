@@ -42,6 +42,7 @@ var Table = []Row{
 	{Kind: "worker", Part: "worker", Fleet: true, Type: "hash", Fleeting: true, Holds: "the registration of a peer"},
 	{Kind: "workers", Fleet: true, Type: "set", Holds: "the ids of registered peers"},
 	{Kind: "protocol", Fleet: true, Type: "string", Holds: "the newest version of any peer, and the oldest that a peer may speak"},
+	{Kind: "notes", Fleet: true, Type: "hash", Maps: "note → JSON", Fleeting: true, Holds: "silenced findings, and what has happened within a day"},
 	{Kind: "registry", Fleet: true, Type: "set", Holds: "the names of queues"},
 }
 

@@ -48,7 +48,7 @@ func NothingLeftAt(t testing.TB, c redis.Conn, prefix, queue string, but ...stri
 			continue // record of a cancel
 		}
 		k = strings.TrimPrefix(k, prefix)
-		if k != ":registry" && k != ":protocol" && k != ":state:{"+queue+"}" && k != ":failed:state:{"+queue+"}" && !slices.Contains(but, k) {
+		if k != ":notes" && k != ":registry" && k != ":protocol" && k != ":state:{"+queue+"}" && k != ":failed:state:{"+queue+"}" && !slices.Contains(but, k) {
 			t.Errorf("left behind: %s", k)
 		}
 	}
@@ -208,7 +208,7 @@ func Left(t testing.TB, prefix string) []string {
 func NothingLeft(t testing.TB, prefix, queue string) {
 	t.Helper()
 	for _, k := range Left(t, prefix) {
-		if !slices.Contains([]string{prefix + ":registry", prefix + ":protocol", prefix + ":state:{" + queue + "}", prefix + ":failed:state:{" + queue + "}"}, k) {
+		if !slices.Contains([]string{prefix + ":notes", prefix + ":registry", prefix + ":protocol", prefix + ":state:{" + queue + "}", prefix + ":failed:state:{" + queue + "}"}, k) {
 			t.Errorf("left behind: %s", k)
 		}
 	}

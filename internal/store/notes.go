@@ -1,0 +1,183 @@
+package store
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/redisconn"
+)
+
+// Limits of the fleet's notes.
+const (
+	MostSilences  = 100
+	mostHappened  = 100
+	noteBytes     = 1024
+	notesRemember = 24 * time.Hour
+)
+
+// ErrSilences says that there are too many silences.
+var ErrSilences = errors.New("too many silences; end some first")
+
+// Notes are what people should know about a fleet. Nothing else depends on them.
+type Notes struct {
+	Now      time.Time // by Redis's clock
+	Silences []inspect.Silence
+	Happened []inspect.Happening
+
+	ended []string // fields of those that have ended
+}
+
+// The fields of the hash: a letter, and what the note is about.
+func silenceField(kind inspect.FindingKind, queue string) string {
+	return "s " + string(kind) + " " + queue
+}
+
+func happenedField(h *inspect.Happening) string {
+	return "h " + string(h.Kind) + " " + h.Queue + " " + h.Subject
+}
+
+// ReadNotes reads the notes that haven't ended, the latest first. It leaves out those that are damaged.
+func ReadNotes(ctx context.Context, r Runner, s keys.Space) (n Notes, err error) {
+	now, err := Now(ctx, r)
+	if err != nil {
+		return n, err
+	}
+	n.Now = time.UnixMilli(now)
+	fields, err := redis.Strings(r.One(ctx, redisconn.Command("HKEYS", s.Notes())))
+	if err != nil && !IsWrongType(err) {
+		return n, err
+	}
+	for some := range slices.Chunk(fields[:min(len(fields), 10*mostHappened)], perPage) {
+		sizes := doEach(ctx, r, some, func(field string) redisconn.Call { return redisconn.Command("HSTRLEN", s.Notes(), field) })
+		var short []string
+		for i, reply := range sizes {
+			if size := readAs(reply, redis.Int, &err); size <= noteBytes {
+				short = append(short, some[i])
+			}
+		}
+		if err != nil || len(short) == 0 {
+			continue
+		}
+		texts := readAs(r.Do(ctx, redisconn.Command("HMGET", redis.Args{s.Notes()}.AddFlat(short)...))[0], redis.Strings, &err)
+		for i, text := range texts {
+			n.read(short[i], text)
+		}
+	}
+	slices.SortFunc(n.Silences, func(a, b inspect.Silence) int {
+		return cmp.Or(cmp.Compare(a.Kind, b.Kind), cmp.Compare(a.Queue, b.Queue))
+	})
+	slices.SortFunc(n.Happened, func(a, b inspect.Happening) int { return b.At.Compare(a.At) })
+	return n, err
+}
+
+func (n *Notes) read(field, text string) {
+	until := time.Time{}
+	switch field[:min(len(field), 2)] {
+	case "s ":
+		var s inspect.Silence
+		if json.Unmarshal([]byte(text), &s) == nil && field == silenceField(s.Kind, s.Queue) && s.Until.After(n.Now) {
+			n.Silences, until = append(n.Silences, s), s.Until
+		}
+	case "h ":
+		var h inspect.Happening
+		if json.Unmarshal([]byte(text), &h) == nil && field == happenedField(&h) && h.At.Add(notesRemember).After(n.Now) {
+			n.Happened, until = append(n.Happened, h), h.At.Add(notesRemember)
+		}
+	}
+	if until.IsZero() {
+		n.ended = append(n.ended, field)
+	}
+}
+
+// Silence notes a silence, which replaces one for the same findings.
+func Silence(ctx context.Context, r Runner, s keys.Space, silence inspect.Silence) error {
+	n, err := ReadNotes(ctx, r, s)
+	if err != nil {
+		return err
+	}
+	same := func(o inspect.Silence) bool { return o.Kind == silence.Kind && o.Queue == silence.Queue }
+	if len(n.Silences) >= MostSilences && !slices.ContainsFunc(n.Silences, same) {
+		return ErrSilences
+	}
+	silence.Since = n.Now
+	n.Silences = append(n.Silences, silence)
+	return n.write(ctx, r, s, map[string]any{silenceField(silence.Kind, silence.Queue): silence})
+}
+
+// Unsilence ends a silence. It reports whether there was one.
+func Unsilence(ctx context.Context, r Runner, s keys.Space, kind inspect.FindingKind, queue string) (bool, error) {
+	return redis.Bool(r.One(ctx, redisconn.Command("HDEL", s.Notes(), silenceField(kind, queue))))
+}
+
+// Happen notes what has happened, as of now.
+func Happen(ctx context.Context, r Runner, s keys.Space, all []inspect.Happening) error {
+	n, err := ReadNotes(ctx, r, s)
+	if err != nil {
+		return err
+	}
+	fields := map[string]any{}
+	for _, h := range all {
+		h.At = n.Now
+		fields[happenedField(&h)] = h
+	}
+	for _, h := range n.Happened[min(len(n.Happened), max(mostHappened-len(all), 0)):] { // the oldest
+		n.ended = append(n.ended, happenedField(&h))
+	}
+	return n.write(ctx, r, s, fields)
+}
+
+// Unhappen removes the note that something has happened.
+func Unhappen(ctx context.Context, r Runner, s keys.Space, h inspect.Happening) error {
+	_, err := r.One(ctx, redisconn.Command("HDEL", s.Notes(), happenedField(&h)))
+	return err
+}
+
+func (n *Notes) write(ctx context.Context, r Runner, s keys.Space, fields map[string]any) error {
+	args, last := redis.Args{s.Notes()}, n.Now.Add(notesRemember)
+	for field, note := range fields {
+		text, err := json.Marshal(note)
+		if err == nil && len(text) <= noteBytes {
+			args = args.Add(field, strings.ToValidUTF8(string(text), "?"))
+		}
+	}
+	for i := range n.Silences {
+		if n.Silences[i].Until.After(last) {
+			last = n.Silences[i].Until
+		}
+	}
+	var calls []redisconn.Call
+	if len(n.ended) > 0 {
+		calls = append(calls, redisconn.Command("HDEL", redis.Args{s.Notes()}.AddFlat(n.ended)...))
+	}
+	if len(args) > 1 {
+		calls = append(calls, redisconn.Command("HSET", args...), redisconn.Command("PEXPIRE", s.Notes(), last.Sub(n.Now).Milliseconds()))
+	}
+	return failure(r.Do(ctx, calls...))
+}
+
+// ServerStats reads what the server says about itself, in one exchange.
+func ServerStats(ctx context.Context, r Runner) (s inspect.ServerStats, err error) {
+	began, told := time.Now(), Told{}
+	for _, err := range told.Tell(ctx, r, "server", "memory", "clients", "replication", "stats") {
+		if err != nil {
+			return s, err
+		}
+	}
+	s.RoundTrip = time.Since(began)
+	s.Version, s.Policy = told["redis_version"], told["maxmemory_policy"]
+	s.UsedMemory, s.MaxMemory = numberIn(told["used_memory"]), numberIn(told["maxmemory"])
+	s.Clients, s.Replicas, s.OpsASecond = countIn(told["connected_clients"]), countIn(told["connected_slaves"]), countIn(told["instantaneous_ops_per_sec"])
+	if up := numberIn(told["uptime_in_seconds"]); up > 0 {
+		s.StartedAt = began.Add(-time.Duration(up) * time.Second)
+	}
+	return s, nil
+}
