@@ -104,7 +104,7 @@ func newParser(options ...kong.Option) *kong.Kong {
 		kong.Description(manual),
 		kong.ExplicitGroups([]kong.Group{{Key: "look", Title: "Look:"}, {Key: "act", Title: "Act:"}, {Key: "run", Title: "Run:"}}),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true, WrapUpperBound: 100}),
-		kong.Vars{"version": "worqr " + worqr.Version},
+		kong.Vars{"version": "worqr v" + worqr.Version},
 		kong.KindMapper(reflect.String, asGiven))
 	details := map[string]string{}
 	for _, c := range commands() {

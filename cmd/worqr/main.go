@@ -24,7 +24,7 @@ type versionCommand struct{ form }
 
 // Run prints the version of the library; the command is released with it.
 func (c versionCommand) Run(out io.Writer) error {
-	return c.tell(out, map[string]string{"version": worqr.Version, "go": runtime.Version()}, "worqr %s", worqr.Version)
+	return c.tell(out, map[string]string{"version": worqr.Version, "go": runtime.Version()}, "worqr v%s", worqr.Version)
 }
 
 // errTold ends a command whose output has described the problem.

@@ -117,7 +117,7 @@ func TestWorkNoProgram(t *testing.T) {
 
 func TestVersion(t *testing.T) {
 	s := newShell(t)
-	want := "worqr " + worqr.Version + "\n"
+	want := "worqr v" + worqr.Version + "\n"
 	s.is.Equal(s.bare("version"), want)
 	s.is.Equal(string(redistest.Sure(s.program("--version").Output())(t)), want)
 }

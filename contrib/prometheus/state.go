@@ -12,7 +12,6 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
-	"github.com/worqr/worqr/internal/reading"
 )
 
 // A figure is a metric whose value is read from something.
@@ -134,8 +133,12 @@ func (s *state) chooseLocked(names []string, most int, all bool) (chosen []strin
 	return chosen, omitted
 }
 
-// readers is how many queues are read at a time.
-const readers = 8
+// readers is how many queues are read at a time, apart from those that take longer than slow: the node that has them may
+// be down, and others have the rest.
+const (
+	readers = 8
+	slow    = 100 * time.Millisecond
+)
 
 // readQueues reads the state of the queues, and returns how many are beyond the limit. It leaves out a queue that
 // is damaged, or on a node that doesn't answer.
@@ -147,9 +150,21 @@ func (m *Metrics) readQueues(p *worqr.Peer) (map[string]inspect.QueueStats, int,
 	}
 	names, first := m.names(ctx, p)
 	names, omitted := m.state.chooseLocked(names, m.opts.MaxQueues, first == nil)
-	limits := reading.Limits{AtOnce: readers, Each: m.opts.Timeout / 2}
-	one := func(ctx context.Context, i int) (inspect.QueueStats, error) { return p.Queue(names[i]).Stats(ctx) }
-	stats, errs, _ := reading.Each(ctx, len(names), limits, one)
+	stats, errs := make([]inspect.QueueStats, len(names)), make([]error, len(names))
+	var reads sync.WaitGroup
+	room := make(chan struct{}, readers)
+	for i, name := range names {
+		room <- struct{}{}
+		reads.Go(func() {
+			release := sync.OnceFunc(func() { <-room })
+			defer release()
+			defer time.AfterFunc(slow, release).Stop()
+			ctx, end := context.WithTimeout(ctx, m.opts.Timeout/2)
+			defer end()
+			stats[i], errs[i] = p.Queue(name).Stats(ctx)
+		})
+	}
+	reads.Wait()
 	queues := map[string]inspect.QueueStats{}
 	for i, name := range names {
 		if errs[i] == nil {
