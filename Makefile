@@ -1,7 +1,7 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
 MODULES = $$(go list -m -f '{{.Dir}}')
 
-.PHONY: help demo test test-modules browser test-engines survive engines-long soak lint bench
+.PHONY: help demo test test-modules browser test-engines survive engines-long soak lint bench release
 
 help: ## print this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
@@ -110,3 +110,6 @@ lint: ## check format, code, examples and module files
 bench: ## compare with asynq and bare commands for about 20 minutes, and write docs/performance.md
 	@command -v redis-server >/dev/null || command -v valkey-server >/dev/null || scripts/setup redis-server
 	@go run ./bench
+
+release: ## write a version into the work tree, and print what to tag: make release VERSION=v0.3.0 (see RELEASING.md)
+	@go run ./scripts/release prepare $(VERSION)
