@@ -57,7 +57,7 @@ func TestCluster(t *testing.T) {
 	heard("cancel b")
 	play("add"+task("k:c", "0", "always", "C"), "*", "remove name=k:c how=removed", "1 ''", asserts("7", "1:aa", t1, "A"), "*",
 		"pause who=me", "1", "pause", "1", "result k:a", "'' 0 -1", "check kind=tasks cursor=0", "*",
-		"repair flaw=token", "*", "evict judge=now+500", "*", "delete first=1", "*", "evict target=w", "*", "leave round=2", "0 0")
+		"repair flaw=token", "*", "record started=1", "1", "evict judge=now+500", "*", "delete first=1", "*", "evict target=w", "*", "leave round=2", "0 0")
 	heard("enqueue 1", "delete ")
 
 	entries := redistest.Sure(os.ReadDir("../../internal/store"))(t)

@@ -360,7 +360,7 @@ func TestFullWays(t *testing.T) {
 		"enqueue nonce=n window=60000 c", "!OOM",
 		"add"+once("k:x", "n", "X")+once("k:y", "m", "Y"), "!OOM",
 		asserts("9", "1:bb", t3, "B"), "!OOM",
-		"LLEN queues", "3", "HLEN tasks", "4", "EXISTS once:n once:m", "0", "HGET state place", "3",
+		"record started=1", "!OOM", "LLEN queues", "3", "HLEN tasks", "4", "EXISTS once:n once:m", "0", "HGET state place", "3",
 		asserts("7", "1:aa", "", ""), "[[7 held '']] [] now",
 		"cancel payload=a", "3 - 1 [w]", "mark payload=a token=1 worker=w", "1 []",
 		"remove name=k:w how=removed", "1 ''", "remove name=k:r how=canceled", "0 w.1.9.1n",
@@ -386,7 +386,7 @@ func TestWrongTypes(t *testing.T) {
 		"delete first=1":               waiting + "queues",
 		"requeue k:a#1": "queues tasks ready state failed.tasks failed.runs failed.ready failed.schedule" +
 			" failed.risky failed.aside failed.copies failed.crashes",
-		"pause who=me": "state",
+		"pause who=me": "state", "record started=1": "state",
 	}
 	everyVerb(t, slices.Collect(maps.Keys(calls)), "start finish heartbeat join leave evict cancel mark"+unlisted)
 	for call, kinds := range calls {

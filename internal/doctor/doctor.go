@@ -195,7 +195,7 @@ func (c *checkup) foreign(k store.Key, is string) {
 	case k.Kind == "worker":
 		f.Key = words.Clip(c.Space.Worker(k.Part))
 	default:
-		f.Key = map[string]string{"notes": c.Space.Notes(), "registry": c.Space.Registry(), "protocol": c.Space.Protocol(), "workers": c.Space.Workers()}[k.Kind]
+		f.Key = map[string]string{"notes": c.Space.Notes(), "registry": c.Space.Registry(), "protocol": c.Space.Protocol(), "workers": c.Space.Workers(), "versions": c.Space.Versions()}[k.Kind]
 	}
 	c.found(f)
 }

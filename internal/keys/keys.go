@@ -92,6 +92,7 @@ func (s Space) Registry() string        { return s.prefix + ":registry" }
 func (s Space) Workers() string         { return s.prefix + ":workers" }
 func (s Space) Protocol() string        { return s.prefix + ":protocol" }
 func (s Space) Notes() string           { return s.prefix + ":notes" }
+func (s Space) Versions() string        { return s.prefix + ":versions" }
 func (s Space) Worker(id string) string { return s.prefix + ":worker:" + id }
 
 // Queue returns the names of one queue, which must be valid for CheckName.
@@ -152,6 +153,7 @@ func (q Queue) Recurring() string               { return q.key("recurring") }
 func (q Queue) Recurrence() string              { return q.key("recurrence") }
 func (q Queue) Once(nonce string) string        { return q.key("once") + ":" + nonce }
 func (q Queue) Result(name string) string       { return q.key("result") + ":" + name }
+func (q Queue) History(time string) string      { return q.key("history") + ":" + time }
 
 // A Kind is what a channel carries.
 type Kind string

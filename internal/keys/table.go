@@ -31,7 +31,7 @@ var Table = []Row{
 	{Kind: "leaving", Type: "zset", Maps: "worker → 0 or 1", Holds: "workers whose tasks are being returned; 1: evicted"},
 	{Kind: "idle", Type: "zset", Maps: "worker → ms", Holds: "members with free slots, since when"},
 	{Kind: "rounds", Type: "hash", Maps: "worker → number", Holds: "the last round of each member"},
-	{Kind: "state", Type: "hash", Holds: "token, place, taken (raw tasks started or canceled, less those that came back), fence, lease (the longest), look (when one worker looks for dead ones), claimed (the next time, by which an idle worker starts), paused"},
+	{Kind: "state", Type: "hash", Holds: "token, place, taken (raw tasks started or canceled, less those that came back), added (named tasks), fence, lease (the longest), look (when one worker looks for dead ones), claimed (the next time, by which an idle worker starts), paused, seen"},
 	{Kind: "crashes", Type: "hash", Maps: "digest → number", Holds: "how many workers died holding a raw task"},
 	{Kind: "canceled", Part: "digest", Type: "string", Fleeting: true, Holds: "the last token when the payload was canceled"},
 	{Kind: "ages", Type: "zset", Maps: "ms → number", Holds: "how many raw tasks had been added by then"},
@@ -39,10 +39,12 @@ var Table = []Row{
 	{Kind: "recurrence", Type: "hash", Holds: "schedules: their times, and what has passed"},
 	{Kind: "once", Part: "nonce", Type: "string", Fleeting: true, Holds: "the name that a call with this nonce has added"},
 	{Kind: "result", Part: "name", Type: "string", Fleeting: true, Holds: "how a task ended"},
+	{Kind: "history", Part: "time", Type: "hash", Maps: "number → counts", Fleeting: true, Holds: "what happened in the minutes of an hour, or in the hours of a day"},
 	{Kind: "worker", Part: "worker", Fleet: true, Type: "hash", Fleeting: true, Holds: "the registration of a peer"},
 	{Kind: "workers", Fleet: true, Type: "set", Holds: "the ids of registered peers"},
 	{Kind: "protocol", Fleet: true, Type: "string", Holds: "the newest version of any peer, and the oldest that a peer may speak"},
 	{Kind: "notes", Fleet: true, Type: "hash", Maps: "note → JSON", Fleeting: true, Holds: "silenced findings, and what has happened within a day"},
+	{Kind: "versions", Fleet: true, Type: "zset", Maps: "version → ms", Holds: "versions of the service, and when a peer first had each"},
 	{Kind: "registry", Fleet: true, Type: "set", Holds: "the names of queues"},
 }
 
