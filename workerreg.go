@@ -164,7 +164,9 @@ func (p *Peer) Stats() inspect.PeerStats {
 
 // StatsOf is Stats for one queue, including OnFailed. WorkersEvicted, TasksReturned and TimesEvicted
 // are zero.
-func (p *Peer) StatsOf(queue string) inspect.PeerStats { return statsOf(p.engine.Counts.Of(queue)) }
+func (p *Peer) StatsOf(queue string) inspect.PeerStats {
+	return statsOf(p.engine.Counts.Sum(queue, p.Queue(queue).failed().id))
+}
 
 func statsOf(c *counts.Counts) inspect.PeerStats {
 	return inspect.PeerStats{

@@ -111,6 +111,9 @@ type Options struct {
 	// own, even in different databases.
 	Prefix string
 	Name   string // shown next to the worker's id, and as who paused a queue; "" is host:pid
+	// Version is that of your service, up to 100 bytes: Deploys has the time when it first ran. "" is that of the build:
+	// the name and the version of the main module, or the VCS revision.
+	Version string
 	// Lease is how long this peer may be silent before other peers take its tasks; 0 is 3 s,
 	// negative is forever. Use one Lease for all peers of a queue.
 	Lease    time.Duration
@@ -130,6 +133,8 @@ type Options struct {
 	Logger              *slog.Logger // nil is slog.Default
 	FailureLog          FailureLog
 	Trace               *worqrtrace.Trace // copied
+	// NoHistory keeps this peer from writing what Queue.History and Deploys return.
+	NoHistory bool
 	// Sources report on what is built on worqr, to Check, the exporters in contrib, and the dashboard.
 	Sources []inspect.Source // copied
 }
@@ -142,6 +147,7 @@ const (
 	longestLease = 365 * 24 * time.Hour
 
 	defaultMaxResult = 1 << 20 // bytes
+	longestVersion   = 100     // bytes
 )
 
 func (o *Options) withDefaults() Options {
@@ -156,6 +162,7 @@ func (o *Options) withDefaults() Options {
 	c.CallTimeout = cmp.Or(c.CallTimeout, store.DefaultTimeout)
 	c.MaxPayload = cmp.Or(c.MaxPayload, DefaultMaxPayload)
 	c.MaxResult = cmp.Or(c.MaxResult, defaultMaxResult)
+	c.Version = cmp.Or(c.Version, built())
 	c.Logger = cmp.Or(c.Logger, slog.Default())
 	return c
 }
@@ -177,6 +184,8 @@ func (o *Options) check() error {
 		return fmt.Errorf("%w: MaxPayload %d isn't between 1 and %d bytes; 0 means %d", ErrInvalid, o.MaxPayload, MaxPayloadSize, DefaultMaxPayload)
 	case o.MaxResult < 0 || o.MaxResult > defaultMaxResult:
 		return fmt.Errorf("%w: MaxResult %d isn't between 1 and %d bytes; 0 means %d", ErrInvalid, o.MaxResult, defaultMaxResult, defaultMaxResult)
+	case len(o.Version) > longestVersion:
+		return fmt.Errorf("%w: Version has %d bytes; the limit is %d", ErrInvalid, len(o.Version), longestVersion)
 	case o.FailureLog < LogLimited || o.FailureLog > LogPanics:
 		return fmt.Errorf("%w: unknown FailureLog %d", ErrInvalid, o.FailureLog)
 	}
@@ -292,6 +301,7 @@ func newPeer(servers *store.Servers, opts *Options) *Peer {
 	p.recurring = recur.New(recur.Config{Calls: p.calls, Log: p.log, Beat: p.opts.beat(), List: p.producer.List})
 	p.fleet = fleet.New(fleet.Config{
 		Lines: p.lines, Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version, Protocol: store.Ours,
+		Service: p.opts.Version, NoHistory: p.opts.NoHistory,
 		Describe: describe, CameBack: p.producer.Forget, Trace: p.trace, Over: p.recurring.Over,
 	})
 	servers.OnChange(p.fleet.Changed)

@@ -6,6 +6,7 @@ import (
 	"iter"
 	"log/slog"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -54,7 +55,7 @@ func TestDefaults(t *testing.T) {
 	must(t, q.Enqueue(t.Context(), []byte("hello")))
 	is.Equal(receive(t, got, 1), []string{"hello"})
 	stop()
-	is.Equal(redistest.Keys(t, redistest.Dial(t, server.URL()), "worqr"), []string{"worqr:protocol", "worqr:registry", "worqr:state:{q}"})
+	is.Equal(slices.DeleteFunc(redistest.Keys(t, redistest.Dial(t, server.URL()), "worqr"), redistest.IsHistory), []string{"worqr:protocol", "worqr:registry", "worqr:state:{q}"})
 }
 
 // The application's own pool.

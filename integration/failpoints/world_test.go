@@ -331,7 +331,7 @@ func (w *world) nothing() {
 	for _, key := range redistest.Keys(w.t, w.conn, w.prefix) {
 		ttl := redistest.Sure(redis.Int(w.conn.Do("TTL", key)))(w.t)
 		switch {
-		case key == w.prefix+":notes", key == w.prefix+":registry", key == w.prefix+":protocol", key == w.keys.State(), key == w.keys.Failed().State():
+		case redistest.IsHistory(key), key == w.prefix+":notes", key == w.prefix+":registry", key == w.prefix+":protocol", key == w.keys.State(), key == w.keys.Failed().State():
 		case (strings.HasPrefix(key, w.keys.Once("")) || strings.HasPrefix(key, w.keys.Result(""))) && ttl > 0:
 		case strings.HasPrefix(key, w.keys.CanceledBy("")) && ttl > 0 && ttl <= 60:
 		default:

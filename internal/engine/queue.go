@@ -20,7 +20,7 @@ type Queue struct {
 	engine  *Engine
 	id      string          // the name, or a different one for its failed queue
 	name    string          // the same for both
-	counts  *counts.Counts  // shared by both
+	counts  *counts.Counts
 	handler Handler         // nil while the queue is served by hand
 	share   *capacity.Share // nil while the queue is served by hand
 	upset   logs.Outage     // outcomes that Redis refuses
@@ -93,10 +93,10 @@ type Options struct {
 }
 
 // Queue returns a new queue of the peer. Until Serve is called, it's served by hand, and only the options
-// MaxCrashes and Keep matter. Its counters belong to name.
+// MaxCrashes and Keep matter.
 func (e *Engine) Queue(name, id string, o Options) *Queue {
 	return &Queue{
-		engine: e, id: id, name: name, counts: e.Counts.Of(name),
+		engine: e, id: id, name: name, counts: e.Counts.Of(id),
 		mu: monitor{capacity: e.Capacity}, base: context.Background(), opts: &o,
 	}
 }

@@ -65,7 +65,7 @@ func (r *run) handler() (err error) {
 	case r.task.ctx.Err() != nil:
 		return context.Cause(r.task.ctx) // it was canceled in the meantime, or the lease may have expired
 	}
-	r.queue.counts.Started.Add(1)
+	r.queue.counts.Begin(r.task.began, max(r.task.Enqueued, r.task.Due), r.task.Retries+r.task.Crashes)
 	if r.task.story != nil {
 		r.queue.mu.Lock()
 		r.task.beganLocked()
@@ -115,6 +115,7 @@ func (r *run) end(err error, j judgement, frees bool) {
 	defer q.mu.Unlock()
 	t.story.Left(len(r.ending.Result), j.text)
 	if frees {
+		q.counts.Return(r.ended.Sub(r.began))
 		q.pace.Returned(r.ended, r.ended.Sub(r.began), q.opts.Concurrency)
 		r.next, r.then = q.vacantLocked(r.ended, r), q.opts
 	}

@@ -61,6 +61,9 @@ type Config struct {
 	Lease   time.Duration // negative: it never expires
 	Name    string        // of the peer
 	Version string        // of the library
+	Service string        // version of the service; "" if it isn't known
+
+	NoHistory bool
 
 	Protocol store.Protocol // the one that the library speaks
 
@@ -82,6 +85,10 @@ type Fleet struct {
 	warned sync.Once    // warns about the eviction policy
 	limit  logs.Limiter // of lines about evicted workers
 	notes  logs.Calls   // what heartbeats have to say: unlike lines of Log, notes may do I/O and call methods of errors
+
+	recording chan struct{}      // holds a value while histories are written
+	written   map[string]written // by the queue's id; protected by recording
+	unwritten logs.Outage        // records that Redis refuses
 
 	mu     sync.Mutex // protects the fields below
 	id     string     // of the worker; comeBack changes it a moment after worker.id
@@ -105,7 +112,7 @@ func New(c Config) *Fleet {
 		c.Log.Warn("worqr: notes of heartbeats are missing, since a logger or a hook blocks", "notes", n)
 	}
 	return &Fleet{
-		Config: c, times: engine.LeaseOf(c.Lease), id: store.NewID(),
+		Config: c, times: engine.LeaseOf(c.Lease), id: store.NewID(), written: map[string]written{}, recording: make(chan struct{}, 1),
 		limit: logs.Limiter{Say: c.Log.Warn, What: "worqr: more workers were evicted", Each: evictedLines, All: evictedLines},
 		notes: logs.Calls{Dropped: lost, Panicked: func(any) { lost(1) }},
 	}
@@ -173,6 +180,9 @@ func (f *Fleet) Start(ctx context.Context) error {
 	f.worker = w
 	f.mu.Unlock()
 	w.loops.Go(w.belong)
+	if !f.NoHistory {
+		w.loops.Go(w.record)
+	}
 	return nil
 }
 
@@ -189,6 +199,9 @@ func (f *Fleet) Stop(ctx context.Context) error {
 	f.mu.Lock()
 	f.worker = nil
 	f.mu.Unlock()
+	if err == nil && !f.NoHistory {
+		f.record(context.WithoutCancel(ctx), lastTry, nil)
+	}
 	if err == nil {
 		f.Log.Info("worqr: stopped", "worker", id)
 	} else {

@@ -252,9 +252,10 @@ func (n *node) receive(m *member, pulse *store.Pulse, sent time.Time) {
 	if f := n.worker.fleet; pulse.Unasserted && f.Over != nil {
 		f.notes.Add(func() { f.Over(store.Target{Name: m.queue.Name, ID: m.queue.ID, Keys: m.queue.Keys}) })
 	}
+	n.worker.mu.Lock()
+	defer n.worker.mu.Unlock()
+	m.busy = pulse.Held > 0 || pulse.More != 0
 	if pulse.Evict {
-		n.worker.mu.Lock()
-		defer n.worker.mu.Unlock()
 		n.evictFromLocked(m)
 	}
 }

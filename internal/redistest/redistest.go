@@ -128,6 +128,9 @@ func Dial(t testing.TB, url string) redis.Conn {
 	return c
 }
 
+// IsHistory reports whether a key has the history of a queue, which stays when everything else is gone.
+func IsHistory(key string) bool { return strings.Contains(key, ":history:{") }
+
 // Keys returns the keys of a namespace, sorted.
 func Keys(t testing.TB, c redis.Conn, prefix string) []string {
 	t.Helper()

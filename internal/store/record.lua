@@ -44,7 +44,8 @@ local function decode(text)
     n = math.min(n + byte % 128 * scale, MOST)
     scale = math.min(scale * 128, MOST)
     if byte < 128 then
-      numbers[#numbers + 1], n, scale = n, 0, 1
+      numbers[#numbers + 1] = n
+      n, scale = 0, 1
     end
   end
   return numbers
