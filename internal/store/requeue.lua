@@ -26,7 +26,7 @@ end
 -- Moves one task, and returns what becomes of it. It stays in the failed queue until the end of the call.
 local moved, seen = {}, {}
 local function move(name, text)
-  local record, back = read_record(text), nil
+  local record, back = (read_record(text))
   back, record.metadata = read_failure(record.metadata)
   if back == '' then
     redis.call('LPUSH', q.queues, record.payload)
