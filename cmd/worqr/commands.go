@@ -94,7 +94,7 @@ func commands() []entry {
 // manual is the introduction in the command's help.
 const manual = `A peer-to-peer work queue on Redis: look at a fleet, act on it, and run tasks.
 
-The commands use the Redis at $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. Each command has its own --help. With --json, most print JSON, one object per line. Names, payloads and keys are taken byte for byte. Control characters in stored data are escaped.
+The commands use the Redis at $$REDIS_URL or --redis: a single server, redis+sentinel:// or redis+cluster://. $$WORQR_PREFIX or --prefix is the prefix of the keys. Each command has its own --help. With --json, most print JSON, one object per line. Names, payloads and keys are taken byte for byte. Control characters in stored data are escaped.
 
 Exit status: 0: it worked and all is well; 1: the output says what is wrong, or there was nothing to do; 2: incorrect usage, or the command failed.`
 

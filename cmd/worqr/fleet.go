@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -19,7 +20,7 @@ import (
 // A target selects the fleet that a command works with.
 type target struct {
 	Redis  string     `env:"REDIS_URL" default:"redis://localhost:6379" placeholder:"URL" help:"Redis of the fleet; the default is redis://localhost:6379. If the URL has a password, pass it in $$REDIS_URL: other users of the machine can see command-line arguments."`
-	Prefix prefixName `default:"worqr" help:"Prefix of the fleet's keys."`
+	Prefix prefixName `env:"WORQR_PREFIX" default:"worqr" help:"Prefix of the fleet's keys."`
 	Lease  period     `placeholder:"DURATION" help:"Lease of the fleet's peers; the default is 3s."`
 }
 
@@ -41,6 +42,7 @@ type fleet struct {
 }
 
 func (t *target) fleet() (*fleet, error) {
+	t.Prefix = cmp.Or(t.Prefix, "worqr") // an empty $WORQR_PREFIX is none
 	o := &worqr.Options{Prefix: string(t.Prefix), Lease: time.Duration(t.Lease), Name: operator()}
 	p, err := worqr.Open(t.Redis, o)
 	if err != nil {

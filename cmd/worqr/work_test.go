@@ -31,8 +31,8 @@ func (s *shell) program(args ...string) *exec.Cmd {
 func TestWork(t *testing.T) {
 	s := newShell(t)
 	var said bytes.Buffer
-	c := s.program("work", "q", "--prefix", s.args[3], "--env", "MARK=1,2", "--max-retries", "0", "--", "sh", "-c", `read -r p; echo "$p $MARK $WORQR_QUEUE${REDIS_URL}"; [ "$p" != bad ]`)
-	c.Stderr = &said
+	c := s.program("work", "q", "--env", "MARK=1,2", "--max-retries", "0", "--", "sh", "-c", `read -r p; echo "$p $MARK $WORQR_QUEUE${REDIS_URL}${WORQR_PREFIX}"; [ "$p" != bad ]`)
+	c.Env, c.Stderr = append(c.Env, "WORQR_PREFIX="+s.args[3]), &said
 	synced, done := make(chan bool, 1), make(chan inspect.Event, 1)
 	go func() {
 		for e, err := range s.peer.Events(t.Context(), "q") {

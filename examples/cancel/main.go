@@ -15,7 +15,8 @@ import (
 func main() {
 	ctx := context.Background()
 	url := cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379")
-	worker, elsewhere := must(worqr.Open(url, nil)), must(worqr.Open(url, nil))
+	fleet := &worqr.Options{Prefix: os.Getenv("WORQR_PREFIX")}
+	worker, elsewhere := must(worqr.Open(url, fleet)), must(worqr.Open(url, fleet))
 
 	running := make(chan bool)
 	worker.Queue("reports").Handle(func(ctx context.Context, t *worqr.Task) error {

@@ -16,7 +16,7 @@ import (
 
 func main() {
 	ctx, stop := context.WithCancel(context.Background())
-	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil))
+	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), &worqr.Options{Prefix: os.Getenv("WORQR_PREFIX")}))
 	naps := peer.Queue("naps")
 	naps.Handle(worqr.Command("sh", "-c", "read seconds; sleep $seconds; echo slept $seconds s"), &worqr.HandleOptions{
 		Timeout:    3 * time.Second,

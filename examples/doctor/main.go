@@ -16,8 +16,8 @@ import (
 
 func main() {
 	ctx := context.Background()
-	url := cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379")
-	peer := must(worqr.Open(url, &worqr.Options{Lease: time.Second}))
+	url, prefix := cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), cmp.Or(os.Getenv("WORQR_PREFIX"), "worqr")
+	peer := must(worqr.Open(url, &worqr.Options{Prefix: prefix, Lease: time.Second}))
 	defer peer.Close()
 	scans := peer.Queue("scans")
 
@@ -29,7 +29,7 @@ func main() {
 	must(scans.StartTask(ctx))
 	conn := must(redis.DialURL(url))
 	defer conn.Close()
-	must(conn.Do("DEL", "worqr:working:{scans}:"+peer.WorkerID())) // as if Redis had lost it
+	must(conn.Do("DEL", prefix+":working:{scans}:"+peer.WorkerID())) // as if Redis had lost it
 
 	report := must(peer.Check(ctx, nil)) // changes nothing
 	fmt.Println("the worst:", report.Findings[0].Severity, report.Findings[0].Kind)

@@ -14,7 +14,7 @@ import (
 
 func main() {
 	ctx := context.Background()
-	peer, err := worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil)
+	peer, err := worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), &worqr.Options{Prefix: os.Getenv("WORQR_PREFIX")})
 	check(err)
 	orders := peer.Queue("orders")
 	orders.Handle(func(ctx context.Context, t *worqr.Task) error {

@@ -38,7 +38,7 @@ func open(url string, send func(context.Context, welcome) error) (*program, erro
 	if err != nil {
 		return nil, err
 	}
-	peer, err := worqr.Open(url, nil)
+	peer, err := worqr.Open(url, &worqr.Options{Prefix: os.Getenv("WORQR_PREFIX")})
 	if err != nil {
 		return nil, err
 	}

@@ -17,7 +17,7 @@ import (
 
 func main() {
 	ctx := context.Background()
-	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil))
+	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), &worqr.Options{Prefix: os.Getenv("WORQR_PREFIX")}))
 	mails, sent := peer.Queue("mails"), make(chan bool)
 	var repaired atomic.Bool
 	mails.Handle(func(ctx context.Context, t *worqr.Task) error {

@@ -14,7 +14,7 @@ import (
 
 func main() {
 	ctx, stop := context.WithCancel(context.Background())
-	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil))
+	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), &worqr.Options{Prefix: os.Getenv("WORQR_PREFIX")}))
 	jobs, runs := peer.Queue("jobs"), 0
 
 	check(jobs.Every("cleanup", worqr.Interval(time.Second), []byte("clean up"), nil))

@@ -166,7 +166,7 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	peer, err := worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), &worqr.Options{Drain: 20 * time.Second})
+	peer, err := worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), &worqr.Options{Prefix: os.Getenv("WORQR_PREFIX"), Drain: 20 * time.Second})
 	if err != nil {
 		return err
 	}

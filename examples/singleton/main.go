@@ -15,7 +15,7 @@ import (
 
 func main() {
 	ctx, stop := context.WithCancel(context.Background())
-	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil))
+	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), &worqr.Options{Prefix: os.Getenv("WORQR_PREFIX")}))
 	indexes, running, changed := peer.Queue("indexes"), make(chan bool), make(chan bool)
 	indexes.Handle(func(ctx context.Context, t *worqr.Task) error {
 		fmt.Printf("begin with %s\n", t.Payload)

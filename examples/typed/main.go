@@ -16,7 +16,7 @@ type mail struct{ To, Subject string }
 
 func main() {
 	ctx, stop := context.WithCancel(context.Background())
-	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil))
+	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), &worqr.Options{Prefix: os.Getenv("WORQR_PREFIX")}))
 	letters := peer.Queue("letters")
 	letters.Handle(worqr.JSON(func(ctx context.Context, m mail, t *worqr.Task) error {
 		fmt.Printf("to %s: %s\n", m.To, m.Subject)

@@ -13,7 +13,7 @@ import (
 
 func main() {
 	ctx := context.Background()
-	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), nil))
+	peer := must(worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), &worqr.Options{Prefix: os.Getenv("WORQR_PREFIX")}))
 	photos := peer.Queue("photos")
 	check(photos.Enqueue(ctx, []byte("cat"), []byte("dog")))
 

@@ -1,12 +1,13 @@
 // Command worker works on a queue, with metrics and probes, as deploy/fleet and deploy/kubernetes run it.
 //
-//	REDIS_URL   where Redis is; redis://localhost:6379 by default
-//	ADDR        address of /metrics, /livez and /readyz; :8080 by default
-//	QUEUE       the queue that it serves; emails by default
-//	PRODUCE     how many tasks a second it adds itself, for demos; none by default
-//	CHECK       how often it checks the fleet, for alerts, such as 5m; never by default
-//	DASHBOARD   if it's set, / is a dashboard that shows payloads and needs no login
-//	HOSTS       host names at which browsers open it, separated by commas; localhost and IP addresses by default
+//	REDIS_URL     where Redis is; redis://localhost:6379 by default
+//	WORQR_PREFIX  prefix of its keys; worqr by default
+//	ADDR          address of /metrics, /livez and /readyz; :8080 by default
+//	QUEUE         the queue that it serves; emails by default
+//	PRODUCE       how many tasks a second it adds itself, for demos; none by default
+//	CHECK         how often it checks the fleet, for alerts, such as 5m; never by default
+//	DASHBOARD     if it's set, / is a dashboard that shows payloads and needs no login
+//	HOSTS         host names at which browsers open it, separated by commas; localhost and IP addresses by default
 package main
 
 import (
@@ -36,11 +37,11 @@ import (
 
 // A config is the settings from the environment.
 type config struct {
-	redis, queue string
-	produce      float64 // tasks a second
-	dashboard    bool
-	hosts        []string // of the dashboard
-	check        time.Duration
+	redis, prefix, queue string
+	produce              float64 // tasks a second
+	dashboard            bool
+	hosts                []string // of the dashboard
+	check                time.Duration
 }
 
 func main() {
@@ -54,7 +55,7 @@ func main() {
 
 func run(ctx context.Context) error {
 	c := config{
-		redis: cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"),
+		redis: cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), prefix: os.Getenv("WORQR_PREFIX"),
 		queue: cmp.Or(os.Getenv("QUEUE"), "emails"), dashboard: os.Getenv("DASHBOARD") != "",
 	}
 	if hosts := os.Getenv("HOSTS"); hosts != "" {
@@ -82,7 +83,7 @@ func run(ctx context.Context) error {
 // serve works until ctx ends, and then drains. The probes answer until it has drained.
 func serve(ctx context.Context, c config, at net.Listener) error {
 	metrics := worqrprom.New(&worqrprom.Options{CheckEvery: c.check})
-	peer, err := worqr.Open(c.redis, &worqr.Options{Trace: metrics.Trace()})
+	peer, err := worqr.Open(c.redis, &worqr.Options{Prefix: c.prefix, Trace: metrics.Trace()})
 	if err != nil {
 		return errors.Join(err, at.Close())
 	}
