@@ -46,6 +46,19 @@ func (p *Period) Add(next Period) {
 	}
 }
 
+// Merged returns longer periods, of which the given ones, oldest first, are parts: days made of hours, say. The first
+// may have fewer parts than the others.
+func Merged(all []Period, length time.Duration) (merged []Period) {
+	for _, p := range all {
+		if n := len(merged); n > 0 && p.At.Truncate(length).Equal(merged[n-1].At.Truncate(length)) {
+			merged[n-1].Add(p)
+		} else {
+			merged = append(merged, p)
+		}
+	}
+	return merged
+}
+
 // A Histogram counts durations. Element i has those from 10 ms × 4^(i−1) to 10 ms × 4^i; the first also has shorter
 // ones, and the last, longer ones.
 type Histogram [12]int64
