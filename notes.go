@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
 	"github.com/worqr/worqr/internal/words"
 	"github.com/worqr/worqr/worqrtrace"
@@ -99,7 +100,7 @@ const (
 // note writes a note, unless the same was written lately.
 func (s *scribe) note(h inspect.Happening) {
 	id, now := inspect.Happening{Kind: h.Kind, Queue: h.Queue, Subject: h.Subject}, time.Now()
-	h.Text, h.Subject = words.Clip(h.Text), words.Clip(h.Subject)
+	h.Text, h.Subject = h.Text[:min(len(h.Text), longestReason)], words.Clip(h.Subject)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if len(s.pending) >= mostNoted || now.Sub(s.noted[id]) < noteAgain {
@@ -144,9 +145,34 @@ func (s *scribe) trace() *worqrtrace.Trace {
 			if w.Host != "" {
 				text = fmt.Sprintf("pid %d on %s, %s", w.PID, words.Shown(w.Host), text)
 			}
+			if !w.LastHeartbeat.IsZero() {
+				text += ", last heartbeat at " + words.Moment(w.LastHeartbeat)
+			}
 			s.note(inspect.Happening{Kind: "evicted", Subject: who, Count: w.Tasks, Text: fmt.Sprintf("%s; it held %s.", text, words.Counted(w.Tasks, "task"))})
 		},
 	}
+}
+
+// ended notes that schedules have ended.
+func (s *scribe) ended(queue string, keys []string) {
+	for _, key := range keys {
+		s.note(inspect.Happening{Kind: "job-gone", Queue: queue, Subject: "#" + logs.Hash(key)})
+	}
+}
+
+// begun removes the note that a schedule has ended.
+func (s *scribe) begun(queue, key string) {
+	h := inspect.Happening{Kind: "job-gone", Queue: queue, Subject: "#" + logs.Hash(key)}
+	s.mu.Lock()
+	delete(s.noted, h)
+	s.mu.Unlock()
+	go func() {
+		ctx, cancel := context.WithTimeout(s.peer.shutdown, s.peer.opts.CallTimeout)
+		defer cancel()
+		if err := store.Unhappen(ctx, s.peer.calls, s.peer.space, h); err != nil {
+			s.peer.log.Debug("worqr: removing a note", "queue", queue, "err", err)
+		}
+	}()
 }
 
 // lost notes that Redis has lost writes.

@@ -158,12 +158,13 @@ func (p *Peer) Queues(ctx context.Context) iter.Seq2[string, error] {
 // Stats returns the peer's counters, over all queues.
 func (p *Peer) Stats() inspect.PeerStats {
 	s, f := statsOf(p.engine.Counts.Sum()), p.fleet.Counts()
+	s.EnqueuesRefused, s.ClockAhead = p.producer.Refused.Load(), p.fleet.ClockAhead()
 	s.WorkersEvicted, s.TasksReturned, s.TimesEvicted = f.WorkersEvicted.Load(), f.TasksReturned.Load(), f.TimesEvicted.Load()
 	return s
 }
 
-// StatsOf is Stats for one queue, including OnFailed. WorkersEvicted, TasksReturned and TimesEvicted
-// are zero.
+// StatsOf is Stats for one queue, including OnFailed. What isn't about a
+// queue is zero.
 func (p *Peer) StatsOf(queue string) inspect.PeerStats {
 	return statsOf(p.engine.Counts.Sum(queue, p.Queue(queue).failed().id))
 }

@@ -298,7 +298,7 @@ func newPeer(servers *store.Servers, opts *Options) *Peer {
 		CallTimeout: p.opts.CallTimeout, MaxPayload: MaxPayloadSize, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
 		LostWrites: p.scribe.lost, Trace: p.trace,
 	})
-	p.recurring = recur.New(recur.Config{Calls: p.calls, Log: p.log, Beat: p.opts.beat(), List: p.producer.List})
+	p.recurring = recur.New(recur.Config{Calls: p.calls, Log: p.log, Beat: p.opts.beat(), List: p.producer.List, Ended: p.scribe.ended, Begun: p.scribe.begun})
 	p.fleet = fleet.New(fleet.Config{
 		Lines: p.lines, Space: p.space, Log: p.log, Engine: p.engine, Lease: p.opts.Lease, Name: p.opts.Name, Version: Version, Protocol: store.Ours,
 		Service: p.opts.Version, NoHistory: p.opts.NoHistory,

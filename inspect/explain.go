@@ -51,9 +51,9 @@ type TaskCopy struct {
 	Before     int       // tasks that start before it, as far as known
 	DueAt      time.Time // of a scheduled or blocked copy
 
-	// For scheduled and failed copies.
 	Retries int
-	Crashes int
+	Crashes int    // workers that died holding it
+	Error   string // of the last attempt
 
 	// For running copies.
 	AttemptID  string
@@ -67,7 +67,6 @@ type TaskCopy struct {
 
 	// For failed copies.
 	Kind     FailureKind
-	Error    string
 	FailedAt time.Time
 }
 
@@ -117,11 +116,21 @@ func (e *Explanation) nothing() string {
 func (e *Explanation) sentence(c *TaskCopy) string {
 	var s strings.Builder
 	counts := fmt.Sprintf("retries: %d, crashes: %d", c.Retries, c.Crashes)
+	last := func() {
+		if c.State != CopyScheduled && c.Retries+c.Crashes > 0 {
+			fmt.Fprintf(&s, " So far: %s.", counts)
+		}
+		if c.Error != "" {
+			fmt.Fprintf(&s, " The last attempt failed: %q.", c.Error)
+		}
+	}
 	switch c.State {
 	case CopyWaiting:
 		fmt.Fprintf(&s, "Waiting on %q.", e.Queue)
+		last()
 	case CopyScheduled:
 		fmt.Fprintf(&s, "Scheduled on %q for %s (%s).", e.Queue, words.Clock(c.DueAt), counts)
+		last()
 	case CopyBlocked:
 		fmt.Fprintf(&s, "Waiting on %q until the task that runs under its key has ended.", e.Queue)
 	case CopyRunning:
@@ -136,6 +145,7 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 			fmt.Fprintf(&s, ", as attempt %s with token %d", words.Shown(c.AttemptID), c.Token)
 		}
 		s.WriteString(".")
+		last()
 	case CopyFailed:
 		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. Requeue it to run it again.", e.Queue, words.Clock(c.FailedAt), words.Shown(string(c.Kind)), counts, c.Error)
 	}

@@ -28,6 +28,7 @@ var hides = map[FindingKind][]FindingKind{
 	"starved":     {"overdue", "backlog", "job-late"},
 	"paused":      {"overdue", "backlog", "job-late"},
 	"failing":     {"failed"},
+	"recurring":   {"job-late"},
 	"overdue":     {"backlog"},
 }
 

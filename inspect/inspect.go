@@ -45,7 +45,13 @@ type Worker struct {
 	Queues        []string
 	Lease         time.Duration
 	StuckHandlers int
-	Protocol      int // that Version speaks; 0 if it has no number
+	StuckQueues   []string  // on which it has some
+	StuckSince    time.Time // by its clock; zero without stuck handlers
+	// ClockAhead is by how much its clock is ahead of Redis's; negative if it's behind, and 0 if it's less than a
+	// second.
+	ClockAhead    time.Duration
+	LastHeartbeat time.Time // by this machine's clock; zero if that isn't known, as with a Lease without end
+	Protocol      int       // that Version speaks; 0 if it has no number
 }
 
 // PeerStats counts what a peer has done since it was created: on all queues, from Peer.Stats, or on
@@ -68,4 +74,7 @@ type PeerStats struct {
 	RunningHandlers int64
 	StuckHandlers   int64 // abandoned and still running
 	LostWrites      int64 // how many times this peer noticed that Redis lost writes
+	EnqueuesRefused int64 // calls that added no task, since Redis refused them or wasn't reached
+	// ClockAhead is by how much this peer's clock is ahead of Redis's, by its heartbeats; see Worker.
+	ClockAhead time.Duration
 }

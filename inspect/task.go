@@ -49,7 +49,7 @@ type RunningTask struct {
 	LastError  string    // of the previous attempt; "" if there was none
 	DueAt      time.Time // the time given in Add, or that of an occurrence; otherwise zero
 
-	Attempt, Retries, Crashes int // as in worqr.Task; without a key, crashes aren't known
+	Attempt, Retries, Crashes int // as in worqr.Task
 }
 
 // A RecurringTask is a row of Queue.Recurring: a schedule as Redis has it.

@@ -166,6 +166,8 @@ type Worker struct {
 	PID      int
 	Queues   []string // that it has been evicted from
 	Tasks    int      // that it held there; 0 for Evicted
+
+	LastHeartbeat time.Time // for WorkerFailed, by this peer's clock; zero if it's unknown
 }
 
 // A Connection is a change of the connection to Redis.

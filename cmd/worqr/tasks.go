@@ -32,8 +32,8 @@ func (c *runningCommand) Run(ctx context.Context, con *console, f *fleet, names 
 		before := time.Now().Add(-time.Duration(c.Older))
 		rows = kept(rows, func(r runningRow) bool { return !r.StartedAt.IsZero() && r.StartedAt.Before(before) })
 	}
-	n, err := printRows(con.out, c.form, "QUEUE FOR WORKER ATTEMPT KEY PAYLOAD", rows, func(r runningRow) []string {
-		return []string{printable(r.Queue), sinceMoment(r.StartedAt), printable(r.WorkerID), printable(r.AttemptID), keyText(r.Key), brief(string(r.Payload), shownPayload)}
+	n, err := printRows(con.out, c.form, "QUEUE FOR RETRIES CRASHES WORKER ATTEMPT KEY PAYLOAD", rows, func(r runningRow) []string {
+		return []string{printable(r.Queue), sinceMoment(r.StartedAt), strconv.Itoa(r.Retries), strconv.Itoa(r.Crashes), printable(r.WorkerID), printable(r.AttemptID), keyText(r.Key), brief(string(r.Payload), shownPayload)}
 	})
 	switch {
 	case err != nil || n > 0:

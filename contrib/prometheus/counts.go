@@ -129,7 +129,10 @@ func (m *Metrics) Trace() *worqrtrace.Trace {
 			c.evictions.Inc()
 			m.labels.leftAll()
 		},
-		WorkerFailed: func(worqrtrace.Worker) { c.evicted.Inc() },
+		WorkerFailed: func(w worqrtrace.Worker) {
+			c.evicted.Inc()
+			m.deaths.add(w)
+		},
 		ConnectionLost: func(worqrtrace.Connection) {
 			c.losses.Inc()
 			c.connected.Set(0)

@@ -27,8 +27,8 @@ const (
 type checkup struct {
 	mu    sync.Mutex // protects the fields below
 	going bool
-	next  time.Time // when the next one may begin
-	ended time.Time // of the last that succeeded; zero before
+	next  time.Time         // when the next one may begin
+	ended time.Time         // of the last that succeeded; zero before
 	found map[[2]string]int // by kind and severity, without those that are silenced
 
 	silenced map[string]int

@@ -32,6 +32,9 @@
 //	worqr_handler_errors_total                         panics included
 //	worqr_stuck_handlers                               abandoned and still running
 //	worqr_lost_writes_total                            signs that Redis had lost writes
+//	worqr_enqueues_refused_total                       calls that added no task, since Redis refused them or wasn't reached
+//	worqr_clock_ahead_seconds                          by how much this machine's clock is ahead of Redis's
+//	worqr_worker_evicted_timestamp_seconds{name,host}  when it evicted another worker, for 15 minutes
 //	worqr_ready                                        1 while Peer.Ready returns nil
 //	worqr_last_beat_timestamp_seconds                  when Redis last answered a heartbeat; 0 before
 //
@@ -48,6 +51,8 @@
 //	worqr_queue_waiting_tasks{queue}              that may start: on the list, and named ones
 //	worqr_queue_scheduled_tasks{queue}            for a time, a retry, or the running task with their key
 //	worqr_queue_running_tasks{queue}              held by workers, running or prefetched
+//	worqr_queue_retrying_tasks{queue}             of the scheduled ones, those that wait for a retry, at least
+//	worqr_queue_tokens_total{queue}               tokens issued: one for each start
 //	worqr_queue_failed_tasks{queue}               in the failed queue
 //	worqr_queue_oldest_task_age_seconds{queue}    how long ago the task that has waited longest could have started
 //	worqr_queue_workers{queue}                    including dead ones until they're evicted
@@ -113,6 +118,7 @@ type Metrics struct {
 	counts counts
 	state  state
 	check  checkup
+	deaths deaths
 
 	labels *labels
 
@@ -177,6 +183,7 @@ func (m *Metrics) Describe(to chan<- *prometheus.Desc) {
 	to <- readable
 	to <- omitted
 	to <- denied
+	to <- evictedAt
 	to <- findings
 	to <- silenced
 	to <- checked
@@ -208,6 +215,7 @@ func (m *Metrics) Collect(to chan<- prometheus.Metric) {
 	for _, f := range ofPeer {
 		to <- prometheus.MustNewConstMetric(f.desc, f.kind, f.value(p))
 	}
+	m.deaths.collect(to)
 	m.collectQueues(p, to)
 	if m.opts.CheckEvery > 0 {
 		m.check.collect(p, m.opts.CheckEvery, to)

@@ -46,7 +46,7 @@ var refusals = []refusal{
 		but: map[string]string{hangsUp: "tasks cancels events listings check; 0 warnings"}}, // one failure, not logged
 	{command: "PUBLISH", scripts: true, want: allWorks},
 	{command: "PUBSUB", scripts: true, want: allWorks},
-	{command: "TIME", want: "; 1 warnings",
+	{command: "TIME", want: "; 2 warnings", // it can't join, and enqueues are refused
 		but: map[string]string{errs: "tasks cancels events all-events; 0 warnings", hangsUp: "tasks cancels events all-events; 0 warnings"}},
 	{command: "SCAN", want: unchecked},
 	{command: "INFO", want: partly, but: map[string]string{hangsUp: unchecked}},

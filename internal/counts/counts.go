@@ -93,6 +93,19 @@ func (a *All) Of(id string) *Counts {
 	return c
 }
 
+// Stuck returns the ids of the queues that have stuck handlers, at most 10.
+func (a *All) Stuck() (queues []string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for name, c := range a.of {
+		if c.Stuck.Load() > 0 && len(queues) < 10 {
+			queues = append(queues, name)
+		}
+	}
+	slices.Sort(queues)
+	return queues
+}
+
 // Sum returns the totals of queues; without ids, of all.
 func (a *All) Sum(ids ...string) *Counts {
 	sum := &Counts{}

@@ -31,6 +31,7 @@ type Question struct {
 type explanation struct {
 	inspect.Explanation
 	returning bool // tasks are being returned
+	crashes   int  // of a raw payload
 }
 
 // Merge adds the explanation of another task of the queue.
@@ -91,13 +92,13 @@ func (q Question) recurs(ctx context.Context, e *explanation, now int64) error {
 // explained describes the copies, except those of the list that run.
 func explained(p *store.Whereabouts, byName bool) *explanation {
 	q := &p.Queue
-	e := &explanation{Explanation: inspect.Explanation{At: time.UnixMilli(q.Now), Paused: q.Paused != "", Workers: q.Alive, IdleWorkers: q.Idle}, returning: q.Leaving > 0}
+	e := &explanation{Explanation: inspect.Explanation{At: time.UnixMilli(q.Now), Paused: q.Paused != "", Workers: q.Alive, IdleWorkers: q.Idle}, returning: q.Leaving > 0, crashes: p.Crashes}
 	if !byName {
 		e.NotSearched = max(q.Listed-listDepth, 0)
 	}
 	named := q.Ready - q.Returned + q.Due // they take turns with the list, after those that were returned
 	for _, before := range p.Before {
-		e.Copies = append(e.Copies, e.waits(inspect.TaskCopy{State: inspect.CopyWaiting, Before: q.Returned + before + min(before, named)}))
+		e.Copies = append(e.Copies, e.waits(inspect.TaskCopy{State: inspect.CopyWaiting, Crashes: p.Crashes, Before: q.Returned + before + min(before, named)}))
 	}
 	for i := range p.Names {
 		e.named(q, &p.Names[i])
@@ -110,11 +111,12 @@ func explained(p *store.Whereabouts, byName bool) *explanation {
 
 // named describes the tasks of a name: the one that runs or waits, and the one behind it.
 func (e *explanation) named(q *store.Queue, a *store.About) {
-	c := inspect.TaskCopy{Key: store.KeyOf(a.Name), EnqueuedAt: store.Moment(a.Record.Enqueued), Retries: a.Retries, Crashes: a.Crashes, Before: a.Before}
+	c := inspect.TaskCopy{Key: store.KeyOf(a.Name), EnqueuedAt: store.Moment(a.Record.Enqueued), Retries: a.Retries, Crashes: a.Crashes, Error: a.Error, Before: a.Before}
 	switch {
 	case a.Attempt != "":
 		running := runningCopy(a.Attempt, store.WorkerOf(a.Attempt), max(a.Token, -a.Token), a.Token < 0)
 		running.Key, running.EnqueuedAt = c.Key, c.EnqueuedAt
+		running.Retries, running.Crashes, running.Error = a.Retries, a.Crashes, a.Error
 		e.Copies = append(e.Copies, running)
 		if a.Behind == nil {
 			return
@@ -163,7 +165,9 @@ func (q Question) running(ctx context.Context, e *explanation) error {
 			return err
 		}
 		if t.Name == "" && bytes.Equal(t.Record.Payload, q.Payload) {
-			e.Copies = append(e.Copies, runningCopy(t.Attempt, t.Worker, t.Token, t.Stops))
+			c := runningCopy(t.Attempt, t.Worker, t.Token, t.Stops)
+			c.Crashes = e.crashes
+			e.Copies = append(e.Copies, c)
 		}
 		if len(e.Copies) >= 3*mostCopies {
 			break

@@ -60,8 +60,56 @@ func (c *checkup) health(e *exam) error {
 		return err
 	}
 	e.vitals.firstDue = due
+	if err := c.crashes(e); err != nil {
+		return err
+	}
+	if err := c.jobs(e); err != nil {
+		return err
+	}
 	for _, f := range e.vitals.judge(e.keys, e.name, c.Limits) {
 		f.Queue = e.id
+		c.found(f)
+	}
+	return nil
+}
+
+// crashes counts the crashes of raw tasks.
+func (c *checkup) crashes(e *exam) error {
+	if e.keys.IsFailed() {
+		return nil
+	}
+	tasks, most, err := store.Crashes(c.ctx, c.Runner, e.keys, severalCrashes)
+	if store.IsAnswer(err) {
+		return nil // the key has another type, which was reported, or the user may not read it
+	}
+	e.vitals.crashing.tasks += tasks
+	e.vitals.crashing.most = max(e.vitals.crashing.most, most)
+	return err
+}
+
+// jobs judges the recurring tasks of a queue.
+func (c *checkup) jobs(e *exam) error {
+	limit := cmp.Or(c.Limits.MaxWaitTime, defaultWait)
+	wrong := map[inspect.FindingKind][]string{}
+	for t, err := range store.Recurring(c.ctx, c.Runner, e.keys) {
+		if store.IsAnswer(err) {
+			return nil // the key has another type, which was reported
+		}
+		if err != nil {
+			return err
+		}
+		name := veil("", store.NameOf(t.Key))
+		switch t.LastOutcome {
+		case "failed", "crashed", "lost":
+			wrong[jobFailed] = append(wrong[jobFailed], fmt.Sprintf("%s, due at %s, %s.", name, words.Moment(t.LastDue), t.LastOutcome))
+		}
+		if by := age(e.vitals.Now, t.Next); !t.Next.IsZero() && t.Current.IsZero() && by > limit && e.vitals.Paused == "" {
+			wrong[jobLate] = append(wrong[jobLate], fmt.Sprintf("%s was due %s ago.", name, words.Roughly(by)))
+		}
+	}
+	for kind, all := range wrong {
+		f := about(kind, inspect.SeverityStuck, len(all), all[0])
+		f.Queue, f.Key, f.Subject = e.id, keyOf(e.keys, "recurring"), strings.TrimSuffix(strings.Fields(all[0])[0], ",")
 		c.found(f)
 	}
 	return nil

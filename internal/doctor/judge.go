@@ -150,10 +150,30 @@ func (all *findings) memory(m store.Policy) {
 func (all *findings) worker(w *inspect.Worker) {
 	who := fmt.Sprintf("%s (pid %d on %s)", words.Shown(w.Name), w.PID, words.Shown(w.Host))
 	if w.StuckHandlers > 0 {
-		f := about(stuck, inspect.SeverityStuck, w.StuckHandlers, "Worker "+who+".")
+		detail := "Worker " + who
+		if len(w.StuckQueues) > 0 {
+			detail += ", on " + words.Shown(strings.Join(w.StuckQueues, ", "))
+		}
+		if !w.StuckSince.IsZero() {
+			detail += ", since " + words.Moment(w.StuckSince)
+		}
+		f := about(stuck, inspect.SeverityStuck, w.StuckHandlers, detail+".")
 		f.Subject = words.Clip(w.ID)
 		all.add(f)
 	}
+	if w.ClockAhead != 0 {
+		f := about(clock, inspect.SeverityRisk, 1, fmt.Sprintf("That of %s is %s.", who, off(w.ClockAhead)))
+		f.Subject = words.Clip(w.ID)
+		all.add(f)
+	}
+}
+
+// off says by how much a clock is wrong.
+func off(ahead time.Duration) string {
+	if ahead < 0 {
+		return (-ahead).Round(time.Millisecond).String() + " behind"
+	}
+	return ahead.Round(time.Millisecond).String() + " ahead"
 }
 
 // queue judges the counts of one queue. registered is how many of its workers are.

@@ -221,6 +221,9 @@ func (f *Fleet) report(dead evictions, were map[string]store.Worker) {
 		}
 		if there {
 			attrs = append(attrs, "name", w.Name, "host", w.Host, "pid", w.PID)
+			if !w.LastHeartbeat.IsZero() {
+				attrs = append(attrs, "last_heartbeat", w.LastHeartbeat)
+			}
 		}
 		queues := slices.Compact(slices.Sorted(slices.Values(o.queues)))
 		if f.limit.Allow(queues[0]) {
@@ -231,6 +234,6 @@ func (f *Fleet) report(dead evictions, were map[string]store.Worker) {
 
 func (f *Fleet) evictedOther(w store.Worker, o *eviction) {
 	f.Trace.WorkerFailed(worqrtrace.Worker{
-		At: time.Now(), WorkerID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, Queues: publics(o.queues), Tasks: o.tasks,
+		At: time.Now(), WorkerID: w.ID, Name: w.Name, Host: w.Host, PID: w.PID, LastHeartbeat: w.LastHeartbeat, Queues: publics(o.queues), Tasks: o.tasks,
 	})
 }

@@ -26,10 +26,11 @@ type node struct {
 	// Protected by worker.mu.
 	worked   string // the id of the worker that the witness is about
 	witness  witness
-	turned   time.Time // when its loop last began a turn
-	answered time.Time // when the last answered heartbeat was sent, or the node was found
-	toEvict  []*member // queues whose dead workers it has been asked to evict
-	evicting bool      // a loop does that
+	turned   time.Time     // when its loop last began a turn
+	answered time.Time     // when the last answered heartbeat was sent, or the node was found
+	ahead    time.Duration // of this peer's clock, before the node's; 0 if it's less than a second
+	toEvict  []*member     // queues whose dead workers it has been asked to evict
+	evicting bool          // a loop does that
 }
 
 // enterLocked returns the node at a home, whose loop runs until it has no queues anymore or the worker ends.
@@ -210,7 +211,7 @@ func (n *node) send(ctx context.Context, b *beat) (err error) {
 	seen := n.witness
 	n.worker.mu.Unlock()
 	var lapsed, answered, evicted bool
-	redis := seen.redis
+	redis, ahead := seen.redis, time.Duration(0)
 	for i, m := range b.members {
 		pulse, failed := heard.Pulses[i], heard.Errs[i]
 		switch {
@@ -224,7 +225,7 @@ func (n *node) send(ctx context.Context, b *beat) (err error) {
 			answered = true
 			if n.isAt(m) { // otherwise another node has answered, by its own clock
 				lapsed = lapsed || pulse.Deadline < pulse.Now || seen.hasJumped(pulse.Now, now)
-				redis = pulse.Now
+				redis, ahead = pulse.Now, aheadOf(pulse.Now, b.sent, now)
 			}
 			n.receive(m, pulse, b.sent)
 		}
@@ -237,6 +238,9 @@ func (n *node) send(ctx context.Context, b *beat) (err error) {
 			n.worker.hurry()
 		}
 	}
+	if redis != seen.redis {
+		n.clock(ahead)
+	}
 	if answered {
 		n.worker.mu.Lock()
 		defer n.worker.mu.Unlock()
@@ -245,6 +249,63 @@ func (n *node) send(ctx context.Context, b *beat) (err error) {
 		n.witness.answered(b.sent, now, made, lapsed)
 	}
 	return err
+}
+
+// drift is a difference between clocks that matters.
+const drift = time.Second
+
+// aheadOf returns by how much this machine's clock is ahead of the time of Redis that came between two moments, at least;
+// negative if it's behind. How long the call took isn't part of that.
+func aheadOf(redis int64, sent, answered time.Time) time.Duration {
+	theirs := time.UnixMilli(redis)
+	return max(sent.Round(0).Sub(theirs), 0) - max(theirs.Sub(answered.Round(0)), 0)
+}
+
+// clock records how wrong this peer's clock is, for its registration, and leaves a note if that has changed.
+func (n *node) clock(ahead time.Duration) {
+	w := n.worker
+	w.mu.Lock()
+	before := n.ahead
+	if ahead.Abs() < drift && (before == 0 || ahead.Abs() < drift/2) { // so that it doesn't change all the time
+		ahead = 0
+	}
+	ahead = ahead.Round(drift)
+	changed := (ahead-before).Abs() >= 2*drift || (ahead == 0) != (before == 0)
+	if changed {
+		n.ahead, w.announced = ahead, time.Time{}
+		w.hurry()
+	}
+	w.mu.Unlock()
+	switch f := w.fleet; {
+	case !changed:
+	case ahead == 0:
+		f.notes.Add(func() { f.Log.Info("worqr: this machine's clock agrees with Redis's again", "worker", f.ID()) })
+	case before == 0:
+		f.notes.Add(func() {
+			f.Log.Warn("worqr: this machine's clock differs from Redis's; synchronize them", "worker", f.ID(), "name", f.Name, "ahead", ahead)
+		})
+	}
+}
+
+// aheadLocked returns by how much this peer's clock is ahead of that of a server, the one that differs most.
+func (w *worker) aheadLocked() (most time.Duration) {
+	for _, n := range w.nodes {
+		if n.ahead.Abs() > most.Abs() {
+			most = n.ahead
+		}
+	}
+	return most
+}
+
+// ClockAhead returns by how much this peer's clock is ahead of Redis's.
+func (f *Fleet) ClockAhead() time.Duration {
+	w := f.present()
+	if w == nil {
+		return 0
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.aheadLocked()
 }
 
 func (n *node) receive(m *member, pulse *store.Pulse, sent time.Time) {

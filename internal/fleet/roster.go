@@ -23,10 +23,24 @@ func (w *worker) register(ctx context.Context, by store.Runner, id string) error
 	}
 	w.mu.Unlock()
 	slices.Sort(names)
+	stuck := f.Engine.Counts.Stuck()
+	for i, id := range stuck {
+		stuck[i], _ = nameOf(id)
+	}
+	stuck = slices.Compact(stuck)
+	w.mu.Lock()
+	switch {
+	case len(stuck) == 0:
+		w.stuckSince = time.Time{}
+	case w.stuckSince.IsZero():
+		w.stuckSince = time.Now()
+	}
+	since, ahead := w.stuckSince, w.aheadLocked()
+	w.mu.Unlock()
 	host, _ := os.Hostname()
 	return store.Register(ctx, by, f.Space, w.ttl(), store.Worker{
 		ID: id, Name: f.Name, Host: host, PID: os.Getpid(), StartedAt: w.started, Version: f.Version, Queues: names, Lease: f.Lease,
-		StuckHandlers: int(f.Engine.Counts.Sum().Stuck.Load()), Protocol: f.Protocol.Newest,
+		StuckHandlers: int(f.Engine.Counts.Sum().Stuck.Load()), StuckQueues: stuck, StuckSince: since, ClockAhead: ahead, Protocol: f.Protocol.Newest,
 	})
 }
 
@@ -69,12 +83,7 @@ func (w *worker) announce(ctx context.Context) error {
 
 // ttl returns how long the registration lasts without a heartbeat; 0 is forever. It outlasts the
 // worker's eviction, so that the log can contain its name.
-func (w *worker) ttl() time.Duration {
-	if w.fleet.Lease < 0 {
-		return 0
-	}
-	return max(2*w.fleet.Lease, time.Second)
-}
+func (w *worker) ttl() time.Duration { return store.TTL(w.fleet.Lease) }
 
 // pruneEvery is how often a worker looks for workers on the roster that have died without being evicted by a live
 // peer, or without a queue. It does so sooner at first, and if Redis has refused that.

@@ -33,19 +33,20 @@ type worker struct {
 	absent bool      // it comes back under a new id and hasn't joined all its queues; protected by joining
 	former []*member // of the evicted id, whose tokens haven't been compared since; protected by joining
 
-	mu        sync.Mutex // protects the fields below
-	id        string
-	evicted   bool
-	closing   bool
-	moved     bool              // the server was replaced, and tokens haven't been compared since
-	announced time.Time         // when the registration and the names of the queues were written; zero: they are out of date
-	wanted    map[string]*Queue // queues to serve, even after failures and evictions
-	members   map[string]*member
-	rounds    map[store.Keys]int64 // the last number that this id has used up on a queue without a session
-	owed      map[membership]int64 // memberships to end, unless they are to be joined again, and their last rounds
-	dead      map[string]time.Time // workers on the roster that were evicted, and when
-	prune     time.Time            // when to look for dead workers on the roster
-	nodes     map[string]*node     // by home
+	mu         sync.Mutex // protects the fields below
+	id         string
+	evicted    bool
+	closing    bool
+	moved      bool              // the server was replaced, and tokens haven't been compared since
+	announced  time.Time         // when the registration and the names of the queues were written; zero: they are out of date
+	wanted     map[string]*Queue // queues to serve, even after failures and evictions
+	members    map[string]*member
+	rounds     map[store.Keys]int64 // the last number that this id has used up on a queue without a session
+	owed       map[membership]int64 // memberships to end, unless they are to be joined again, and their last rounds
+	stuckSince time.Time            // when the first of its handlers got stuck; zero if none is
+	dead       map[string]time.Time // workers on the roster that were evicted, and when
+	prune      time.Time            // when to look for dead workers on the roster
+	nodes      map[string]*node     // by home
 }
 
 // A membership identifies a worker id's membership of a queue.

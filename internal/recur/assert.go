@@ -57,6 +57,9 @@ func (s *Schedules) compare(ctx context.Context, l *site, jobs []*job) (wants []
 					again = append(again, j)
 				}
 			case store.ScheduleWanted, store.ScheduleMore:
+				if s.Begun != nil && told[i].Word == store.ScheduleWanted {
+					s.Begun(l.Name, store.KeyOf(j.name))
+				}
 				wants = append(wants, want{j, time.UnixMilli(told[i].After[0]), told[i].Word})
 			}
 		}
@@ -143,6 +146,13 @@ func (s *Schedules) end(ctx context.Context, l *site, may bool) error {
 	s.heard(l, began, now)
 	if now <= until && len(ended) == 0 { // otherwise there may be more
 		l.watch = time.Time{}
+	}
+	if len(ended) > 0 && s.Ended != nil {
+		var keys []string
+		for _, name := range ended {
+			keys = append(keys, store.KeyOf(name))
+		}
+		s.Ended(l.Name, keys)
 	}
 	if len(ended) > 0 && s.lines.Allow(l.ID) {
 		var keys []string

@@ -32,6 +32,8 @@ type Config struct {
 	Log   *logs.Log
 	Beat  time.Duration                             // of the worker, a third of its lease; New turns it into that of the schedules
 	List  func(ctx context.Context, q store.Target) // puts a queue on the list of queues; blocks for a second at most
+	Ended func(queue string, keys []string)         // schedules have ended, as no running peer has them; may be nil. It doesn't block
+	Begun func(queue, key string)                   // a schedule is new to Redis; may be nil. It doesn't block
 }
 
 // Schedules are the schedules that a peer asserts. Its methods may be called concurrently.

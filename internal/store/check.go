@@ -211,6 +211,8 @@ type Whereabouts struct {
 	Before []int // for each copy on the list, how many are before it there
 	Names  []About
 	Failed []About // by their names in the failed queue, newest first
+
+	Crashes int // of a raw payload
 }
 
 // mostFailed is how many of the newest failed tasks Explain searches.
@@ -261,6 +263,7 @@ func Explain(ctx context.Context, r Runner, q keys.Queue, name string, payload [
 	if err == nil {
 		w.Names, w.Queue, err = aboutEach(ctx, r, q, names)
 	}
+	w.Crashes = crashes
 	for i := range w.Names {
 		if strings.HasPrefix(w.Names[i].Name, rawMark) {
 			w.Names[i].Crashes = crashes

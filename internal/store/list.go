@@ -294,6 +294,7 @@ func running(ctx context.Context, r Runner, q keys.Queue, worker string) pages[R
 	tasks := each(attempts(ctx, r, q, worker, pace.next), func(some []RunningTask) ([]RunningTask, error) {
 		return withLists(ctx, r, q, some, &pace)
 	})
+	tasks = each(tasks, func(some []RunningTask) ([]RunningTask, error) { return some, crashesOf(ctx, r, q, some) })
 	return described(ctx, r, q, tasks, func(t RunningTask) string { return t.Name }, func(t *RunningTask, f named) bool {
 		if t.Name == "" { // a raw one
 			return true
@@ -301,6 +302,42 @@ func running(ctx context.Context, r Runner, q keys.Queue, worker string) pages[R
 		t.Record, t.Retries, t.Crashes, t.Error = f.record, f.run.retries, f.run.crashes, f.run.failure
 		return f.there && f.run.attempt == t.Attempt
 	})
+}
+
+// crashesOf adds how many workers died holding the raw ones of some running tasks.
+func crashesOf(ctx context.Context, r Runner, q keys.Queue, some []RunningTask) error {
+	n, err := redis.Int(r.One(ctx, redisconn.Command("HLEN", q.Crashes())))
+	if n == 0 || err != nil {
+		if IsAnswer(err) {
+			return nil // the key is another program's, or denied
+		}
+		return err
+	}
+	for i, reply := range doEach(ctx, r, some, func(t RunningTask) redisconn.Call {
+		return redisconn.Command("HGET", q.Crashes(), DigestOf(t.Record.Payload))
+	}) {
+		if text, err := redis.String(reply.Value, reply.Err); err == nil && some[i].Name == "" {
+			some[i].Crashes = countIn(text)
+		}
+	}
+	return nil
+}
+
+// Crashes counts the raw tasks that several workers died holding, and returns the most of one.
+func Crashes(ctx context.Context, r Runner, q keys.Queue, several int) (tasks, most int, err error) {
+	for page, err := range members(ctx, r, "HSCAN", q.Crashes()) {
+		if err != nil {
+			return tasks, most, err
+		}
+		for _, reply := range doEach(ctx, r, page, func(digest string) redisconn.Call { return redisconn.Command("HGET", q.Crashes(), digest) }) {
+			text, _ := redis.String(reply.Value, reply.Err)
+			n := countIn(text)
+			if most = max(most, n); n >= several {
+				tasks++
+			}
+		}
+	}
+	return tasks, most, nil
 }
 
 // attempts reads the attempts of a worker, oldest first, limit() at a time. A token that becomes negative

@@ -27,6 +27,8 @@ type Producer struct {
 	relist time.Duration
 	due    atomic.Bool // relistAll runs later
 
+	Refused atomic.Int64 // calls that added nothing, since Redis refused them or wasn't reached
+
 	mu  sync.RWMutex
 	all map[string]*queueState // by the queue's id; protected by mu
 }
@@ -39,6 +41,8 @@ type queueState struct {
 	shared  *Shared
 	enqueue *redisconn.Head // of calls without a nonce
 	listed  atomic.Bool     // the queue was recently added to the registry
+	failing atomic.Bool     // Redis refused the last call that adds tasks
+	upset   logs.Outage     // of that
 	refused atomic.Bool     // Redis has recently refused that: the user may not do it, or the key has another type
 }
 
@@ -108,6 +112,7 @@ func (p *Producer) added(ctx context.Context, q Target, k *queueState, alone boo
 	if err == nil || ctx.Err() == nil { // otherwise err says nothing about Redis
 		p.log.Called(err)
 	}
+	p.judge(q, k, err)
 	if errors.Is(err, ErrUnknown) {
 		k.listed.Store(false) // it's unknown whether the queue was alone
 	}
@@ -115,6 +120,20 @@ func (p *Producer) added(ctx context.Context, q Target, k *queueState, alone boo
 		p.list(ctx, q, k, alone)
 	}
 	return err
+}
+
+// judge counts a call that has added nothing, and logs when Redis begins and ends to refuse new tasks. The Log tells that
+// Redis doesn't answer.
+func (p *Producer) judge(q Target, k *queueState, err error) {
+	ours := errors.Is(err, ErrDuplicate) || errors.Is(err, ErrTooLarge)
+	refused := IsAnswer(err) && !ours
+	if refused || IsUnsent(err) {
+		p.Refused.Add(1)
+	}
+	if refused || err == nil && k.failing.Load() {
+		k.failing.Store(refused)
+		k.upset.Note(p.log, "Redis refuses new tasks", err, "queue", q.Name)
+	}
 }
 
 // relist is how often a producer lists the queue again, in case its name was lost.

@@ -78,13 +78,29 @@ func Unlist(ctx context.Context, r Runner, s keys.Space, q keys.Queue, name stri
 // A Worker is the registration of a peer.
 type Worker = inspect.Worker
 
+// health is what a peer says about itself in its registration: times in ms.
+type health struct {
+	Clock  int64    `json:"clock,omitempty"`
+	Queues []string `json:"queues,omitempty"` // with stuck handlers
+	Since  int64    `json:"since,omitempty"`
+}
+
+// TTL returns how long a registration lasts after the last heartbeat, for a lease; 0 is forever.
+func TTL(lease time.Duration) time.Duration {
+	if lease < 0 {
+		return 0
+	}
+	return max(2*lease, time.Second)
+}
+
 // Register writes the registration and lists the worker. A ttl of 0 is forever.
 func Register(ctx context.Context, r Runner, s keys.Space, ttl time.Duration, w Worker) error {
 	queues, _ := json.Marshal(w.Queues) // strings always marshal
+	state, _ := json.Marshal(health{w.ClockAhead.Milliseconds(), w.StuckQueues, max(w.StuckSince.UnixMilli(), 0)})
 	return failure(r.Do(ctx,
 		register.fleetCall(s, s.Worker(w.ID), ttl.Milliseconds(), "name", w.Name, "host", w.Host, "pid", w.PID,
 			"started", w.StartedAt.UnixMilli(), "version", w.Version, "queues", string(queues), "lease", w.Lease.Milliseconds(),
-			"stuck", w.StuckHandlers, "protocol", w.Protocol),
+			"stuck", w.StuckHandlers, "protocol", w.Protocol, "health", string(state)),
 		list.fleetCall(s, s.Workers(), w.ID)))
 }
 
@@ -124,7 +140,7 @@ func existing(ctx context.Context, r Runner, all []string, key func(string) stri
 }
 
 // registered lists the fields of a registration.
-var registered = []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck", "protocol"}
+var registered = []string{"name", "host", "pid", "started", "version", "queues", "lease", "stuck", "protocol", "health"}
 
 // Workers yields the registered peers. If nodes of a cluster are down, it leaves out the peers
 // registered there, and ends with an error.
@@ -172,10 +188,13 @@ func Registrations(ctx context.Context, r Runner, s keys.Space, ids []string) (w
 			some = append(some, id)
 		}
 	}
-	read := func(id string) redisconn.Call {
-		return redisconn.Command("HMGET", redis.Args{s.Worker(id)}.AddFlat(registered)...)
+	calls = nil
+	for _, id := range some {
+		calls = append(calls, redisconn.Command("HMGET", redis.Args{s.Worker(id)}.AddFlat(registered)...), redisconn.Command("PTTL", s.Worker(id)))
 	}
-	for i, reply := range doEach(ctx, r, some, read) {
+	now, replies := time.Now().Round(0), r.Do(ctx, calls...)
+	for i := range some {
+		reply := replies[2*i]
 		values, err := redis.Strings(reply.Value, reply.Err)
 		switch {
 		case IsWrongType(err):
@@ -185,7 +204,13 @@ func Registrations(ctx context.Context, r Runner, s keys.Space, ids []string) (w
 		case len(values) != len(registered):
 			return nil, errReply
 		case strings.Join(values, "") != "": // it exists
-			workers = append(workers, registration(some[i], values))
+			w := registration(some[i], values)
+			if left, err := redis.Int64(replies[2*i+1].Value, replies[2*i+1].Err); err == nil && left > 0 {
+				if at := now.Add(time.Duration(min(left, longestTimeout))*time.Millisecond - TTL(w.Lease)); !at.After(now) {
+					w.LastHeartbeat = at
+				}
+			}
+			workers = append(workers, w)
 		}
 	}
 	return workers, nil
@@ -199,6 +224,9 @@ func registration(id string, values []string) Worker {
 	_ = json.Unmarshal([]byte(values[5]), &w.Queues)
 	w.Lease = time.Duration(min(max(numberIn(values[6]), 0), longestTimeout)) * time.Millisecond
 	w.StuckHandlers, w.Protocol = countIn(values[7]), countIn(values[8])
+	var h health
+	_ = json.Unmarshal([]byte(values[9]), &h)
+	w.StuckQueues, w.StuckSince, w.ClockAhead = h.Queues, Moment(h.Since), time.Duration(min(max(h.Clock, -longestTimeout), longestTimeout))*time.Millisecond
 	return w
 }
 
