@@ -106,3 +106,20 @@ func Setting(ctx context.Context, r Runner, name string) (value string, ok bool,
 	}
 	return pair[1], true, nil
 }
+
+// Crashes counts the raw tasks that several workers died holding, and returns the most of one.
+func Crashes(ctx context.Context, r Runner, q Keys, several int) (tasks, most int, err error) {
+	for page, err := range members(ctx, r, "HSCAN", q.Crashes()) {
+		if err != nil {
+			return tasks, most, err
+		}
+		for _, reply := range doEach(ctx, r, page, func(digest string) redisconn.Call { return redisconn.Command("HGET", q.Crashes(), digest) }) {
+			text, _ := redis.String(reply.Value, reply.Err)
+			n := countIn(text)
+			if most = max(most, n); n >= several {
+				tasks++
+			}
+		}
+	}
+	return tasks, most, nil
+}

@@ -323,23 +323,6 @@ func crashesOf(ctx context.Context, r Runner, q keys.Queue, some []RunningTask) 
 	return nil
 }
 
-// Crashes counts the raw tasks that several workers died holding, and returns the most of one.
-func Crashes(ctx context.Context, r Runner, q keys.Queue, several int) (tasks, most int, err error) {
-	for page, err := range members(ctx, r, "HSCAN", q.Crashes()) {
-		if err != nil {
-			return tasks, most, err
-		}
-		for _, reply := range doEach(ctx, r, page, func(digest string) redisconn.Call { return redisconn.Command("HGET", q.Crashes(), digest) }) {
-			text, _ := redis.String(reply.Value, reply.Err)
-			n := countIn(text)
-			if most = max(most, n); n >= several {
-				tasks++
-			}
-		}
-	}
-	return tasks, most, nil
-}
-
 // attempts reads the attempts of a worker, oldest first, limit() at a time. A token that becomes negative
 // meanwhile keeps its place: both ranges are read, and a page ends where the shorter one does.
 func attempts(ctx context.Context, r Runner, q keys.Queue, worker string, limit func() int) pages[RunningTask] {
