@@ -264,7 +264,7 @@ func TestDocsExamples(t *testing.T) {
 		"singleton": "begin with page 1\nend with page 1\nbegin with page 9\nend with page 9\n",
 		"typed": "to bob: hello\nto eve: goodbye\n" +
 			"malformed, to bob: worqr: decode the payload: not JSON, at byte 2 of 6\n",
-		"doctor": "Waiting on \"scans\". No worker serves this queue; start a peer that handles it.\nthe worst: stuck orphan\n" +
+		"doctor": "Waiting on \"scans\". No worker serves this queue; start the service that handles it.\nthe worst: stuck orphan\n" +
 			"orphan on scans: 1 task was started and is held by no member of the queue, so no worker returns it. Returned to the front of the queue.\n" +
 			"waiting: 1\n",
 		"dashboard": "", // it serves until it is interrupted

@@ -15,7 +15,7 @@ func TestSummary(t *testing.T) {
 		"About to start.":                                                                      {State: inspect.CopyWaiting},
 		"The queue is paused; resume it.":                                                      {State: inspect.CopyWaiting, Reasons: []inspect.Reason{inspect.ReasonPaused}},
 		"All workers are busy (2). 3 tasks start before it.":                                   {State: inspect.CopyWaiting, Before: 3, Reasons: []inspect.Reason{inspect.ReasonBusy, inspect.ReasonBehind}},
-		"No worker serves this queue; start a peer that handles it.":                           {State: inspect.CopyWaiting, Reasons: []inspect.Reason{inspect.ReasonNoWorker}},
+		"No worker serves this queue; start the service that handles it.":                      {State: inspect.CopyWaiting, Reasons: []inspect.Reason{inspect.ReasonNoWorker}},
 		"Starts in 2 h 53 min.":                                                                {State: inspect.CopyScheduled, DueAt: now.Add(2*time.Hour + 53*time.Minute + 38*time.Second), Reasons: []inspect.Reason{inspect.ReasonNotDue}},
 		"Due 5 min ago.":                                                                       {State: inspect.CopyScheduled, DueAt: now.Add(-5 * time.Minute)},
 		"Starts once the running task with its key has ended.":                                 {State: inspect.CopyBlocked, Reasons: []inspect.Reason{inspect.ReasonBlocked}},

@@ -82,6 +82,7 @@ type Explanation struct {
 	Copies      []TaskCopy
 	Recurs      *RecurringTask // what recurs under the key, for a query by key; nil if nothing does
 	Prefix      string         // the prefix that was searched
+	ByPayload   bool           // it was searched by payload, which finds no tasks with keys
 }
 
 // String returns the Sentences, one on each line.
@@ -110,7 +111,11 @@ func (e *Explanation) nothing() string {
 	case e.NoSuchQueue:
 		return fmt.Sprintf("No queue %q exists under the prefix %q. Check the name, the prefix and the URL of Redis.", e.Queue, e.Prefix)
 	}
-	return fmt.Sprintf("No copy of the task is on %q: it was never enqueued, or it's done, canceled or deleted. Tasks with a key are found by that, or by a header.", e.Queue)
+	says := fmt.Sprintf("No copy of the task is on %q: it was never enqueued, or it's done, canceled or deleted.", e.Queue)
+	if e.ByPayload {
+		says += " Tasks with a key are found by that, or by a header."
+	}
+	return says
 }
 
 func (e *Explanation) sentence(c *TaskCopy) string {
@@ -168,7 +173,7 @@ func (e *Explanation) Why(c *TaskCopy) string {
 		case ReasonPaused:
 			all = append(all, "The queue is paused; resume it.")
 		case ReasonNoWorker:
-			all = append(all, "No worker serves this queue; start a peer that handles it.")
+			all = append(all, "No worker serves this queue; start the service that handles it.")
 		case ReasonBusy:
 			all = append(all, fmt.Sprintf("All workers are busy (%d).", e.Workers))
 		case ReasonWithheld:

@@ -68,7 +68,7 @@ func (q Question) once(ctx context.Context) (*explanation, error) {
 		return nil, err
 	}
 	e := explained(p, q.Name != "")
-	e.Queue, e.Prefix = q.Queue, q.Prefix
+	e.Queue, e.Prefix, e.ByPayload = q.Queue, q.Prefix, q.Name == "" && q.Payload != nil
 	if q.Name == "" {
 		err = q.running(ctx, e)
 	} else {
