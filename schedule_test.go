@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"reflect"
 	"strings"
 	"testing"
 	"time"
@@ -181,6 +182,35 @@ func TestBadProperties(t *testing.T) {
 	stats, err := q.Stats(t.Context())
 	is.NoErr(err)
 	is.Equal(stats.Waiting+stats.Scheduled, 0)
+}
+
+// Any two fields of a task can be combined, except those that docs/scheduling.md names.
+func TestFieldsCombine(t *testing.T) {
+	is := parallel(t)
+	later := time.Now().Add(time.Hour)
+	fields := map[string]func(*worqr.TaskSpec){
+		"Key": func(s *worqr.TaskSpec) { s.Key = "k" }, "At": func(s *worqr.TaskSpec) { s.At = later },
+		"Unique": func(s *worqr.TaskSpec) { s.Unique = true }, "Headers": func(s *worqr.TaskSpec) { s.Headers = map[string]string{"a": "b"} },
+		"Expires": func(s *worqr.TaskSpec) { s.Expires = later }, "Timeout": func(s *worqr.TaskSpec) { s.Timeout = time.Hour },
+		"MaxRetries": func(s *worqr.TaskSpec) { s.MaxRetries = -1 }, "Once": func(s *worqr.TaskSpec) { s.Once = "o" },
+		"OnceFor": func(s *worqr.TaskSpec) { s.OnceFor = time.Hour }, "KeepResult": func(s *worqr.TaskSpec) { s.KeepResult = time.Hour },
+		"KeepPayload": func(s *worqr.TaskSpec) { s.KeepPayload = true }, "KeepCounts": func(s *worqr.TaskSpec) { s.KeepCounts = true },
+		"Reschedule": func(s *worqr.TaskSpec) { s.Reschedule = worqr.RescheduleIfLater },
+		"Payload":    func(s *worqr.TaskSpec) { s.Payload = []byte("p") },
+	}
+	is.Equal(len(fields), reflect.TypeFor[worqr.TaskSpec]().NumField())
+	for a, setA := range fields {
+		for b, setB := range fields {
+			var s worqr.TaskSpec
+			setA(&s)
+			setB(&s)
+			keeps := s.KeepPayload || s.KeepCounts || s.Reschedule != worqr.RescheduleAlways
+			bad := s.Unique && (s.Key != "" || s.KeepResult != 0) || keeps && s.Key == "" || s.OnceFor != 0 && s.Once == ""
+			if err := s.Validate(0); is_(err, worqr.ErrInvalid) != bad || !bad && err != nil {
+				t.Errorf("%s with %s: %v", a, b, err)
+			}
+		}
+	}
 }
 
 // The last moment of the year 9999, with which programs mean never, isn't rounded up to the next
