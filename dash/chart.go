@@ -13,10 +13,13 @@ import (
 // show those under the pointer.
 type chart struct {
 	Title  string
-	Unit   string // "s" for seconds, "/s" for paces, otherwise a count
+	Unit   string  // "s" for seconds, "/s" for paces, otherwise a count
+	Span   float64 // seconds
+	Since  string  // when it begins
 	Max    float64
 	Lines  []curve
 	Ticks  []tick
+	Marks  []mark
 	Filled string // points of the area below the first line
 	Spoken string // for screen readers
 }
@@ -26,6 +29,12 @@ type curve struct {
 	Name   string
 	Now    string
 	Points string
+}
+
+// A mark is a vertical line with a label.
+type mark struct {
+	At    string // from the left, in percent
+	Label string
 }
 
 // A tick is a horizontal line with a label.
@@ -93,21 +102,29 @@ func (h history) paced(name string, of func(pace) float64) series {
 	return s
 }
 
+// draw returns a chart of the last minutes, with moving averages.
 func draw(title, unit string, now time.Time, all ...series) *chart {
-	c := &chart{Title: title, Unit: unit}
-	top := 0.0
 	smooth := make([]series, len(all))
 	for i, s := range all {
 		smooth[i] = s.smooth()
-		for _, v := range smooth[i].values {
+	}
+	return plot(title, unit, now, depicted, "5 minutes", smooth, func(i int) (float64, bool) { return all[i].now(now) })
+}
+
+// plot returns a chart of the time up to now. last returns the current value of a line.
+func plot(title, unit string, now time.Time, span time.Duration, called string, all []series, last func(i int) (float64, bool)) *chart {
+	c := &chart{Title: title, Unit: unit, Span: span.Seconds(), Since: called + " ago"}
+	top := 0.0
+	for _, s := range all {
+		for _, v := range s.values {
 			top = max(top, v)
 		}
 	}
 	c.Max, c.Ticks = scale(top, unit)
 	var said []string
 	for i, s := range all {
-		line := curve{Name: s.name, Now: "–", Points: trace(smooth[i], now)}
-		if v, ok := s.now(now); ok {
+		line := curve{Name: s.name, Now: "–", Points: trace(s, now)}
+		if v, ok := last(i); ok {
 			line.Now = measure(v, unit)
 		}
 		if i == 0 && line.Points != "" {
@@ -119,7 +136,7 @@ func draw(title, unit string, now time.Time, all ...series) *chart {
 		said = append(said, s.name+" "+line.Now)
 		c.Lines = append(c.Lines, line)
 	}
-	c.Spoken = fmt.Sprintf("%s, the last 5 minutes. Now: %s. At most %s.", title, strings.Join(said, ", "), measure(top, unit))
+	c.Spoken = fmt.Sprintf("%s, the last %s. Now: %s. At most %s.", title, called, strings.Join(said, ", "), measure(top, unit))
 	return c
 }
 
@@ -140,8 +157,8 @@ func trace(s series, now time.Time) string {
 	return b.String()
 }
 
-// mark formats the label of a line. All labels of a chart have the same unit.
-func mark(v, most float64, unit string) string {
+// labeled formats the label of a line. All labels of a chart have the same unit.
+func labeled(v, most float64, unit string) string {
 	if unit != "s" && most >= 10_000 && v < 10_000 {
 		return strconv.FormatFloat(v/1e3, 'g', 3, 64) + " k" + unit
 	}
@@ -160,7 +177,7 @@ func scale(top float64, unit string) (most float64, ticks []tick) {
 	}
 	for _, part := range []float64{0.5, 1} {
 		v := most * part
-		ticks = append(ticks, tick{Value: v, At: fmt.Sprintf("%g%%", 100-100*part), Label: mark(v, most, unit)})
+		ticks = append(ticks, tick{Value: v, At: fmt.Sprintf("%g%%", 100-100*part), Label: labeled(v, most, unit)})
 	}
 	return most, ticks
 }

@@ -41,6 +41,8 @@ type queueBody struct {
 	Counts inspect.QueueStats
 	Pace   pace
 	Charts []*chart
+	Span   string // of the charts
+	NoPast string // why there are none
 	Tab    string
 	Rows   []taskRow
 	Pager  pager
@@ -56,12 +58,19 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 		return nil, err
 	}
 	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, cmp.Or(state.at, now.At)), Tab: cmp.Or(query.Get("tab"), "waiting"), Job: d.jobs.of(state.name)}
+	live := []string{"queue-totals", "drain", "charts", "tasks", "job", "pause"}
+	if of := spanNamed(query.Get("span")); of.Name != "" && now.err == nil {
+		body.Span, live = of.Name, slices.DeleteFunc(live, func(part string) bool { return part == "charts" })
+		if body.Charts, err = d.past(ctx, state.name, of); err != nil {
+			body.NoPast = printable(err.Error())
+		}
+	}
 	if now.err == nil {
 		d.list(ctx, now, query, body)
 	}
 	banners := slices.DeleteFunc(d.banners(now, state.name), func(b banner) bool { return b.Kind == "paused" }) // the page says so itself
 	return &page{Name: "queue", Tab: "overview", Heading: state.name, Query: query, Now: now, Banners: banners,
-		Live: []string{"queue-totals", "drain", "charts", "tasks", "job", "pause"}, Body: body}, nil
+		Live: live, Body: body}, nil
 }
 
 func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, body *queueBody) {

@@ -39,6 +39,18 @@ func TestLists(t *testing.T) {
 	}
 }
 
+// The charts go back for weeks.
+func TestSpans(t *testing.T) {
+	parallel(t)
+	p := open(t, worqr.Options{})
+	peertest.Enqueue(t, p.Queue("q"), "x")
+	b := browse(t, p, nil)
+	b.shows("queue?name=q", `aria-current="page">5 minutes<`, "5 minutes ago")
+	for span, since := range map[string]string{"hours": "6 hours ago", "day": "24 hours ago", "week": "7 days ago", "weeks": "8 weeks ago"} {
+		b.shows("queue?name=q&span="+span, since, "enqueued", "retried", `href="queue?name=q&amp;span=`+span+`&amp;tab=running"`)
+	}
+}
+
 // Anybody can write a link with any page number. None makes the dashboard read more than it can
 // show.
 func TestPageNumbers(t *testing.T) {

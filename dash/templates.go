@@ -27,6 +27,7 @@ var functions = template.FuncMap{
 	"pace":    func(f float64) string { return measure(f, "/s") },
 	"plus":    func(a, b int) int { return a + b },
 	"since":   func(t time.Time) string { return span(time.Since(t)) },
+	"spans":   func() []pastSpan { return pastSpans },
 	"tabs":    func() []tab { return tabs },
 }
 

@@ -68,7 +68,8 @@
       const two = (large, a, small, b) => large + ' ' + a + (small ? ' ' + small + ' ' + b : '');
       if (value < 1) return Math.round(value * 1000) + ' ms';
       if (value < 59.5) return (value < 10 ? Number(value.toFixed(1)) : Math.round(value)) + ' s';
-      return value < 3600 ? two(Math.floor(value / 60), 'min', Math.floor(value % 60), 's') : two(Math.floor(value / 3600), 'h', Math.floor(value % 3600 / 60), 'min');
+      const [by, large, small, unit2] = value < 3600 ? [60, 'min', 1, 's'] : value < 86400 ? [3600, 'h', 60, 'min'] : [86400, 'd', 3600, 'h'];
+      return two(Math.floor(value / by), large, Math.floor(value % by / small), unit2);
     }
     const number = value >= 10 || Number.isInteger(value) ? Math.round(value).toLocaleString('en') : value.toFixed(1);
     return unit === '/s' ? number + '/s' : number;
@@ -85,12 +86,12 @@
     const show = () => {
       if (!chart.isConnected) return hide();
       const box = chart.getBoundingClientRect();
-      const at = (x - box.left) / box.width * 300 - 300;
+      const span = Number(chart.dataset.span), at = (x - box.left) / box.width * span - span;
       const rows = [];
       let near = null;
       for (const line of chart.querySelectorAll('polyline')) {
         const points = Array.from(line.points);
-        if (!points.length || at < points[0].x - 2) continue;
+        if (!points.length || at < points[0].x - span / 150) continue;
         let i = points.findIndex(p => p.x >= at);
         if (i < 0) i = points.length - 1;
         const b = points[i], a = points[Math.max(0, i - 1)];
@@ -100,7 +101,7 @@
       }
       if (!rows.length) { tip.hidden = true; return; }
       const ago = Math.round(-near);
-      tip.replaceChildren(...[...rows, ago < 1 ? 'now' : ago < 60 ? ago + ' s ago' : Math.floor(ago / 60) + ' min ' + ago % 60 + ' s ago'].map(text => {
+      tip.replaceChildren(...[...rows, ago < 1 ? 'now' : measure(ago, 's') + ' ago'].map(text => {
         const row = document.createElement('div');
         row.textContent = text;
         return row;
@@ -112,7 +113,7 @@
         cursor.setAttribute('y2', '100%');
         chart.append(cursor);
       }
-      const left = (near + 300) / 300 * 100 + '%';
+      const left = (near + span) / span * 100 + '%';
       cursor.setAttribute('x1', left);
       cursor.setAttribute('x2', left);
       tip.hidden = false;
