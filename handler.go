@@ -58,8 +58,8 @@ type HandleOptions struct {
 	Exclusive  bool
 	OnPanic    PanicPolicy
 	KeepFailed int // how many failed tasks the queue keeps, the newest; 0 is 1,000
-	// OnFailed, if set, handles failed tasks: if it returns nil, the task is removed; otherwise
-	// it's retried. OnFailedOptions default to Concurrency 1, MaxRetries 100, and Backoff 10 s,
+	// OnFailed, if set, handles failed tasks: if it returns nil, the task is deleted; with Permanent, it stays
+	// failed; otherwise it's retried. OnFailedOptions default to Concurrency 1, MaxRetries 100, and Backoff 10 s,
 	// doubling to 15 min.
 	OnFailed        Handler
 	OnFailedOptions *HandleOptions
