@@ -1,10 +1,11 @@
 STATICCHECK = honnef.co/go/tools/cmd/staticcheck@v0.8.2
+GOVULNCHECK = golang.org/x/vuln/cmd/govulncheck@v1.9.0
 MODULES = $$(go list -m -f '{{.Dir}}')
 
-.PHONY: help demo test test-modules browser test-engines survive engines-long soak lint bench release
+.PHONY: help demo test test-modules browser test-engines survive engines-long soak lint vulnerabilities bench release
 
 help: ## print this list
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-12s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / {printf "make %-15s  %s\n", $$1, $$2}' $(MAKEFILE_LIST)
 
 demo: ## run three peers on an in-memory Redis
 	@go run ./examples/demo
@@ -46,10 +47,10 @@ browser: ## test the dashboard in Chromium, for half a minute; installs Debian's
 # that need a single server of their own are skipped: internal/redistest/engine.go says which and why.
 ENGINES = valkey tls sentinel cluster
 
-test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a cluster
+test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a cluster; WORQR_TEST_SERVER=/path selects the server
 	@scripts/setup
 	@failed=0; for engine in $(ENGINES); do \
-		server=; if [ $$engine = valkey ]; then server=$$(scripts/setup --valkey) || { failed=1; continue; }; fi; \
+		server=$$WORQR_TEST_SERVER; if [ $$engine = valkey ]; then server=$$(scripts/setup --valkey) || { failed=1; continue; }; fi; \
 		echo "on $$engine:"; \
 		WORQR_TEST_ENGINE=$$engine WORQR_TEST_SERVER=$$server go test -shuffle=on . ./dash ./integration/api || failed=1; \
 	done; exit $$failed
@@ -106,6 +107,9 @@ lint: ## check format, code, examples and module files
 		(cd "$$module" && go run $(STATICCHECK) ./...) || failed=1; \
 		scripts/tidy "$$module" || failed=1; \
 	done; exit $$failed
+
+vulnerabilities: ## look for known vulnerabilities in what the modules call; needs vuln.go.dev
+	@failed=0; for module in $(MODULES); do (cd "$$module" && go run $(GOVULNCHECK) ./...) || failed=1; done; exit $$failed
 
 bench: ## compare with asynq and bare commands for about 20 minutes, and write docs/performance.md
 	@command -v redis-server >/dev/null || command -v valkey-server >/dev/null || scripts/setup redis-server

@@ -52,7 +52,7 @@ func StartSentinels(t testing.TB, setup SentinelSetup) *Sentinels {
 	s.Servers = append(s.Servers, s.server(t))
 	master := s.Servers[0]
 	for range 2 {
-		s.Servers = append(s.Servers, s.server(t, "--replicaof", fmt.Sprint("127.0.0.1 ", master.port)))
+		s.Servers = append(s.Servers, s.server(t, "--replicaof", "127.0.0.1", fmt.Sprint(master.port)))
 	}
 	for range 3 {
 		s.Watch = append(s.Watch, s.Sentinel(t, master, ""))
