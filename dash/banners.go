@@ -110,7 +110,10 @@ func (s *snapshot) sight(limits *inspect.CheckOptions) inspect.Sight {
 			continue // it hasn't been read yet
 		}
 		of := inspect.QueueSight{Name: q.name, Err: q.err, QueueStats: q.counts, Missing: q.missing}
-		of.Recent, of.Usual = q.past.trend()
+		if of.Recent, of.Usual = q.past.trend(); q.usual.Known {
+			of.Usual.Failed, of.Usual.Known = q.usual.Failed, true
+		}
+		of.Usual.RunTime = q.usual.RunTime
 		all.Queues = append(all.Queues, of)
 	}
 	return all

@@ -55,6 +55,7 @@ type queueState struct {
 	pace     pace
 	workers  []*inspect.Worker // registered ones that serve it
 	unlisted bool              // they're from an earlier snapshot
+	usual    inspect.Usual     // by its history, if that matters
 	missing  time.Duration     // how long it has had more workers than are registered
 }
 
@@ -83,6 +84,7 @@ type fleet struct {
 
 	past    map[string]history
 	all     history
+	usual   map[string]usual // by queue
 	server  inspect.ServerStats
 	asked   time.Time            // when the server was, or may be, asked about itself
 	missing map[string]time.Time // queues that have more workers than are registered, and since when
@@ -170,7 +172,40 @@ func (f *fleet) counted(ctx context.Context, last *snapshot, now time.Time) (*sn
 	f.remember(next)
 	serve(next)
 	f.miss(next)
+	f.compare(ctx, next)
 	return next, nil
+}
+
+// A usual is what a queue's history says, and when it was read.
+type usual struct {
+	inspect.Usual
+	at time.Time
+}
+
+// How often the history of a queue is read, and how many are read for one snapshot.
+const (
+	historyEvery  = 10 * time.Minute
+	mostHistories = 16
+)
+
+// compare reads the history of the queues that may have problems, to compare with.
+func (f *fleet) compare(ctx context.Context, next *snapshot) {
+	asked := 0
+	for _, q := range next.queues {
+		recent, _ := q.past.trend()
+		c := q.counts
+		if recent.Failed == 0 && (c.IdleWorkers > 0 || c.Waiting == 0 || c.Running == 0) {
+			continue
+		}
+		if now := time.Now(); now.Sub(f.usual[q.name].at) > historyEvery && asked < mostHistories {
+			if f.usual == nil || len(f.usual) > mostCounts {
+				f.usual = map[string]usual{}
+			}
+			hours, _ := f.peer.Queue(q.name).History(ctx, now.Add(-24*time.Hour), now.Truncate(time.Hour), time.Hour) // without one, nothing is usual
+			f.usual[q.name], asked = usual{inspect.UsualOf(hours), now}, asked+1
+		}
+		q.usual = f.usual[q.name].Usual
+	}
 }
 
 func (f *fleet) list(ctx context.Context) ([]inspect.Worker, error) {

@@ -75,3 +75,21 @@ stopped (paused, silenced) on p:  Silenced by ann until 1970-01-01 00:00:00 UTC:
 	is.True(!r.OK())
 	is.Equal(r.Summary(), "Checked 1 key in 1 queue: 1 lost, 3 stopped, 5 stuck, 5 risks, 1 notice, 1 silenced\n")
 }
+
+// What is usual is the median of the hours that are recorded, if there are enough.
+func TestUsual(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	var hours []inspect.Period
+	is.Equal(inspect.UsualOf(hours), inspect.Usual{})
+	for i := range 7 {
+		p := inspect.Period{Recorded: true, Failed: int64(60 * i * i)}
+		p.Ran[4] = 20
+		hours = append(hours, p, inspect.Period{})
+	}
+	u := inspect.UsualOf(hours)
+	is.True(u.Known)
+	is.Equal(u.Failed, 9.0)
+	is.True(u.RunTime > time.Second && u.RunTime < 3*time.Second)
+	is.True(!inspect.UsualOf(hours[:8]).Known)
+}

@@ -2,6 +2,7 @@ package inspect
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/worqr/worqr/internal/words"
@@ -85,4 +86,33 @@ func (s *Silence) Silences(f *Finding) bool {
 
 func (s *Silence) sentence() string {
 	return fmt.Sprintf("Silenced by %s until %s: %s.", words.Shown(s.By), words.Moment(s.Until), words.Shown(s.Reason))
+}
+
+// What a history must have to say what's usual: so many hours, and runs.
+const (
+	enoughHours = 6
+	enoughRuns  = 100
+)
+
+// UsualOf returns what is usual for a queue, by the hours of its history before the current one: see Queue.History.
+func UsualOf(hours []Period) (u Usual) {
+	var failed []int64
+	var ran Histogram
+	for i := range hours {
+		if !hours[i].Recorded {
+			continue
+		}
+		failed = append(failed, hours[i].Failed)
+		for j, n := range hours[i].Ran {
+			ran[j] += n
+		}
+	}
+	if len(failed) >= enoughHours {
+		slices.Sort(failed)
+		u.Known, u.Failed = true, float64(failed[len(failed)/2])/60
+	}
+	if ran.Count() >= enoughRuns {
+		u.RunTime = ran.Quantile(0.99)
+	}
+	return u
 }

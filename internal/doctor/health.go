@@ -63,6 +63,14 @@ func (c *checkup) health(e *exam) error {
 	if err := c.crashes(e); err != nil {
 		return err
 	}
+	if v := &e.vitals; v.recent >= fewFailures || v.Idle == 0 && v.Waiting() > 0 {
+		q, at := c.Space.Queue(e.name), time.UnixMilli(v.Now)
+		hours, err := store.History(c.ctx, c.Runner, q, at.Add(-24*time.Hour), at.Truncate(time.Hour), true)
+		if err != nil && !store.IsAnswer(err) {
+			return err
+		}
+		v.usual = inspect.UsualOf(hours)
+	}
 	if err := c.jobs(e); err != nil {
 		return err
 	}
@@ -118,9 +126,10 @@ func (c *checkup) jobs(e *exam) error {
 // vitals are what a checkup knows about whether a queue does its work.
 type vitals struct {
 	store.Queue
-	firstDue int64       // ms; when the first task that could start was due; 0 if that isn't known
-	retries  int         // tasks that wait for a retry, or for a free slot since its time has come
-	causes   causeCounts // why
+	usual    inspect.Usual // by the history, if it matters
+	firstDue int64         // ms; when the first task that could start was due; 0 if that isn't known
+	retries  int           // tasks that wait for a retry, or for a free slot since its time has come
+	causes   causeCounts   // why
 	crashing crashes
 	failed   int // in a failed queue
 	recent   int // of them, those that failed recently,
@@ -157,7 +166,7 @@ func (v *vitals) count(p *store.Part, kind string) {
 
 // sight returns what a look at the counts sees of the queue.
 func (v *vitals) sight(name string) *inspect.QueueSight {
-	s := &inspect.QueueSight{Name: name}
+	s := &inspect.QueueSight{Name: name, Usual: v.usual}
 	s.Waiting, s.Running, s.Retrying, s.Workers, s.IdleWorkers = v.Waiting(), v.runs.all, v.retries, v.Members, v.Idle
 	s.Silent = v.Members > 0 && v.Alive == 0
 	if v.Paused != "" {
@@ -267,6 +276,9 @@ func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 func (all *findings) failures(v *vitals, q store.Keys, limits inspect.CheckOptions) {
 	s := &inspect.QueueSight{Recent: inspect.Recent{Over: recently, Failed: v.recent}}
 	s.Usual.Known, s.Usual.Failed, s.Recent.Started = true, float64(v.earlier)/before.Minutes(), math.MaxInt
+	if v.usual.Known {
+		s.Usual.Failed = v.usual.Failed
+	}
 	from := len(*all)
 	all.failing(s)
 	if v.failed > max(limits.MaxFailed, 0) {
