@@ -159,7 +159,7 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 		d.recur.forget()
 		d.finds.forget()
 		d.hub.refresh(ctx)
-		d.check.follow(d.hub.current(ctx), true)
+		d.follow(d.hub.current(ctx), true)
 	}
 	to := back(form.Get("back"))
 	q := without(to.Query(), "did", "n", "search")

@@ -50,18 +50,18 @@ const mostChecked = 100_000
 
 // follow starts a check if a snapshot shows that one is due. After an action, one is due
 // immediately.
-func (c *checkup) follow(s *snapshot, acted bool) {
+func (c *checkup) follow(s *snapshot, acted, wrong bool) {
 	every := checkEvery
 	findings, _ := c.findings()
-	wrong := slices.ContainsFunc(findings, worth)
+	found := slices.ContainsFunc(findings, worth)
 	switch {
 	case s.At.IsZero() || s.err != nil:
 		return
-	case s.Total.tasks() > mostChecked && !wrong:
+	case s.Total.tasks() > mostChecked && !found:
 		return
 	case acted:
 		every = time.Nanosecond
-	case wrong:
+	case wrong || found:
 		every = checkSoon
 	}
 	c.start(every)

@@ -114,6 +114,7 @@ type dashboard struct {
 	recur   *recurrences
 	jobs    *jobs
 	check   *checkup
+	judged  judged
 	pages   map[string]builder
 	servers servers
 	assets  map[string]*asset
@@ -135,7 +136,7 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	d.cross = cmp.Or(d.opts.CrossOrigin, http.NewCrossOriginProtection())
 	d.hooks = &hooks{opts: &d.opts, log: d.log, patience: hookPatience, partPatience: partPatience, told: map[string]time.Time{}, calls: map[string]calls{}}
 	d.check = &checkup{check: func(ctx context.Context) (*inspect.CheckReport, error) { return peer.Check(ctx, d.opts.Check) }}
-	d.hub = &hub{fleet: fleet{peer: peer}, interval: d.opts.Interval, seen: func(s *snapshot) { d.check.follow(s, false) }}
+	d.hub = &hub{fleet: fleet{peer: peer}, interval: d.opts.Interval, seen: func(s *snapshot) { d.follow(s, false) }}
 	d.finds = &searches{shows: d.hub.shows}
 	d.recur = &recurrences{peer: peer}
 	d.jobs = &jobs{}

@@ -3,6 +3,7 @@ package dash
 import (
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -14,7 +15,7 @@ import (
 func (d *dashboard) findings(s *snapshot, queue string) (all []inspect.Finding, checked map[string]time.Time) {
 	of := func(f inspect.Finding) bool { return queue == "" || f.Queue == "" || queueOf(f.Queue) == queue }
 	seen := map[string]bool{}
-	for _, f := range worqr.Judge(s.sight(d.opts.Check)) {
+	for _, f := range d.judge(s) {
 		if of(f) {
 			all = append(all, f)
 		}
@@ -38,6 +39,33 @@ func (d *dashboard) findings(s *snapshot, queue string) (all []inspect.Finding, 
 		}
 	}
 	return all, checked
+}
+
+// judged is what a snapshot shows.
+type judged struct {
+	mu  sync.Mutex // protects the fields below
+	of  *snapshot
+	all []inspect.Finding
+}
+
+// judge returns what a snapshot shows. All pages show the latest one, so it's judged once.
+func (d *dashboard) judge(s *snapshot) []inspect.Finding {
+	d.judged.mu.Lock()
+	defer d.judged.mu.Unlock()
+	if d.judged.of != s {
+		d.judged.of, d.judged.all = s, worqr.Judge(s.sight(d.opts.Check))
+	}
+	return d.judged.all
+}
+
+// follow starts a check if one is due: soon, if something is wrong.
+func (d *dashboard) follow(s *snapshot, acted bool) {
+	wrong := slices.ContainsFunc(d.judge(s), func(f inspect.Finding) bool { return f.Counts() || f.Kind == "evicted" || f.Kind == "retrying" })
+	wrong = wrong || slices.ContainsFunc(s.queues, func(q *queueState) bool { // a check says whether it's a recurring task
+		recent, _ := q.past.trend()
+		return recent.Failed > 0
+	})
+	d.check.follow(s, acted, wrong)
 }
 
 // idOf identifies a finding.
@@ -90,7 +118,7 @@ func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
 
 // fresh are the findings of a check that each snapshot shows, if they're still there.
 var fresh = map[inspect.FindingKind]bool{
-	"no-worker": true, "paused": true, "stuck-handler": true, "memory": true, "full": true, "slow-redis": true, "evicted": true, "lost-writes": true, "dropped": true, "job-gone": true,
+	"no-worker": true, "leases": true, "paused": true, "stuck-handler": true, "memory": true, "full": true, "slow-redis": true, "evicted": true, "lost-writes": true, "dropped": true, "job-gone": true,
 }
 
 func titled(f inspect.Finding) string {

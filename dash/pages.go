@@ -43,7 +43,7 @@ func (d *dashboard) show(w http.ResponseWriter, r *http.Request, name string, bu
 		return
 	}
 	now := d.hub.current(r.Context())
-	d.check.follow(now, false)
+	d.follow(now, false)
 	ctx, end := context.WithTimeout(r.Context(), pageTimeout)
 	defer end()
 	p, err := build(ctx, now, query)

@@ -35,7 +35,7 @@ func newWard(t *testing.T, url string) *ward {
 	prefix := redistest.Prefix(t)
 	return &ward{t, is.New(t), redistest.Dial(t, url), prefix,
 		Config{Runner: lines.Calls, Space: store.SpaceOf(prefix), Lease: 100 * time.Millisecond, Prefix: prefix,
-			Limits: inspect.CheckOptions{Ignore: []inspect.FindingKind{policy, persistence, replication, version, clock, memory, long, stalled, jobLate}}}}
+			Limits: inspect.CheckOptions{Ignore: []inspect.FindingKind{policy, persistence, replication, version, clock, memory, long, stalled, starved, late, jobLate}}}}
 }
 
 // plant runs commands on keys without their prefix: HSET tasks:{q} k:a A. now+9 stands for a time in ms.

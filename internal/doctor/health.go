@@ -63,6 +63,13 @@ func (c *checkup) health(e *exam) error {
 	if err := c.crashes(e); err != nil {
 		return err
 	}
+	if v := &e.vitals; v.Idle == 0 && v.Waiting() > 0 && !e.keys.IsFailed() {
+		counts, err := store.Count(c.ctx, c.Runner, e.keys)
+		if err != nil && !store.IsAnswer(err) {
+			return err
+		}
+		v.oldest = counts.Oldest
+	}
 	if v := &e.vitals; v.recent >= fewFailures || v.Idle == 0 && v.Waiting() > 0 {
 		q, at := c.Space.Queue(e.name), time.UnixMilli(v.Now)
 		hours, err := store.History(c.ctx, c.Runner, q, at.Add(-24*time.Hour), at.Truncate(time.Hour), true)
@@ -128,6 +135,7 @@ type vitals struct {
 	store.Queue
 	usual    inspect.Usual // by the history, if it matters
 	firstDue int64         // ms; when the first task that could start was due; 0 if that isn't known
+	oldest   time.Duration // that the first task has waited, if no worker is idle
 	retries  int           // tasks that wait for a retry, or for a free slot since its time has come
 	causes   causeCounts   // why
 	crashing crashes
@@ -173,8 +181,9 @@ func (v *vitals) sight(name string) *inspect.QueueSight {
 		s.Paused = true
 		s.PausedBy, s.PausedSince = store.PauseIn(v.Paused)
 	}
+	s.Oldest = v.oldest
 	if v.firstDue > 0 {
-		s.Oldest = age(v.Now, time.UnixMilli(v.firstDue))
+		s.Oldest = max(s.Oldest, age(v.Now, time.UnixMilli(v.firstDue)))
 	}
 	if !v.runs.newest.IsZero() {
 		s.Recent.NoStart = age(v.Now, v.runs.newest)
@@ -299,8 +308,7 @@ func (all *findings) failures(v *vitals, q store.Keys, limits inspect.CheckOptio
 	}
 }
 
-// leases reports that members of a queue have different leases: either each judges the others by
-// its own lease, or two services share a queue by accident.
+// leases reports that members of a queue have different leases.
 func (c *checkup) leases(e *exam) error {
 	if !c.isWhole() {
 		return nil // the leases there can't be read
@@ -322,9 +330,10 @@ func (c *checkup) leases(e *exam) error {
 		case first == "":
 			first = id
 		case lease != c.known[first]:
-			f := about(leases, inspect.SeverityRisk, 0, fmt.Sprintf("That of %s is %v, and that of %s is %v.", words.Clip(id), lease, words.Clip(first), c.known[first]))
-			f.Queue, f.Key, f.Subject = e.id, e.keys.Workers(), words.Clip(id)
-			c.found(f)
+			var all findings
+			all.leases(e.id, &inspect.Worker{ID: first, Lease: c.known[first]}, &inspect.Worker{ID: id, Lease: lease})
+			all[0].Key = e.keys.Workers()
+			c.found(all[0])
 			return nil
 		}
 	}

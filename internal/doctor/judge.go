@@ -45,11 +45,18 @@ func Judge(s *inspect.Sight) []inspect.Finding {
 	if s.Unlisted != nil {
 		all.tell(unlisted, inspect.SeverityStuck, words.Stopped(s.Unlisted.Error())+" Some of those shown may be gone.")
 	}
-	registered := map[string]int{}
+	registered, first, differ := map[string]int{}, map[string]*inspect.Worker{}, map[string]bool{}
 	for i := range s.Workers {
 		w := &s.Workers[i]
 		for _, q := range w.Queues {
 			registered[q]++
+			switch o := first[q]; {
+			case o == nil:
+				first[q] = w
+			case o.Lease != w.Lease && !differ[q]:
+				differ[q] = true
+				all.leases(q, o, w)
+			}
 		}
 		all.worker(w)
 	}
@@ -120,8 +127,13 @@ func (all *findings) away(err error) {
 
 func (all *findings) server(s *inspect.ServerStats) {
 	all.memory(store.Policy{Name: s.Policy, Used: s.UsedMemory, Maximum: s.MaxMemory})
-	if s.RoundTrip >= slow {
-		all.tell(slowRedis, inspect.SeverityRisk, fmt.Sprintf("Redis took %v to answer. If it takes longer than a lease, workers are evicted and tasks run twice. Look at its slow log, its machine, and the network.", s.RoundTrip.Round(time.Millisecond)))
+	all.answered(s.RoundTrip)
+}
+
+// answered judges how long Redis took to answer.
+func (all *findings) answered(took time.Duration) {
+	if took >= slow {
+		all.tell(slowRedis, inspect.SeverityRisk, fmt.Sprintf("Redis took %v to answer. If it takes as long as a lease, workers are evicted, and their tasks run again. Look at its slow log, its machine, and the network.", took.Round(10*time.Millisecond)))
 	}
 }
 
@@ -166,6 +178,14 @@ func (all *findings) worker(w *inspect.Worker) {
 		f.Subject = words.Clip(w.ID)
 		all.add(f)
 	}
+}
+
+// leases tells that two workers of a queue have different leases: either each judges the others by its own lease, or two
+// services share a queue by accident.
+func (all *findings) leases(queue string, a, b *inspect.Worker) {
+	f := about(leases, inspect.SeverityRisk, 0, fmt.Sprintf("That of %s is %v, and that of %s is %v.", words.Shown(cmp.Or(b.Name, b.ID)), b.Lease, words.Shown(cmp.Or(a.Name, a.ID)), a.Lease))
+	f.Queue, f.Subject = queue, words.Clip(b.ID)
+	all.add(f)
 }
 
 // off says by how much a clock is wrong.

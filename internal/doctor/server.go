@@ -82,6 +82,7 @@ func (v *view) config(ctx context.Context, names []string) error {
 func (v *view) judge() []inspect.Finding {
 	var all findings
 	all.clock(v)
+	all.answered(v.behind - v.ahead)
 	return slices.Concat(all, v.found, judgeServer(v.told, v.settings, v.node.Replica))
 }
 

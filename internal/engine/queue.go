@@ -18,8 +18,8 @@ import (
 // A handler occupies a slot. Prefetched tasks wait for the next free slot; while there are any, no slot is free.
 type Queue struct {
 	engine  *Engine
-	id      string          // the name, or a different one for its failed queue
-	name    string          // the same for both
+	id      string // the name, or a different one for its failed queue
+	name    string // the same for both
 	counts  *counts.Counts
 	handler Handler         // nil while the queue is served by hand
 	share   *capacity.Share // nil while the queue is served by hand

@@ -70,6 +70,7 @@ var All = []Kind{
 	// Later, something may be lost.
 	{Name: "job-gone", Title: "A recurring task has ended", Says: "{recurring task has|recurring tasks have} ended, since no running peer has the schedule anymore.",
 		Do: "If that isn't intended, start a peer that calls Every for it."},
+	{Name: "evicted", Title: "Workers have died", Says: "{worker|workers} died lately, and <its|their> tasks were returned."},
 	{Name: "eviction-policy", Title: "Redis may evict tasks"},
 	{Name: "memory", Title: "Redis is almost full"},
 	{Name: "persistence", Title: "Redis may lose tasks when it stops"},
@@ -81,7 +82,6 @@ var All = []Kind{
 	{Name: "slow-redis", Title: "Redis is slow"},
 	{Name: "full-coverage", Title: "One node stops the whole cluster"},
 	{Name: "unknown-key", Title: "Other keys have the prefix"},
-	{Name: "evicted", Title: "Workers have died", Says: "{worker|workers} died lately, and <its|their> tasks were returned."},
 	{Name: "not-permitted", Title: "Not everything was checked"},
 }
 
