@@ -19,7 +19,7 @@ import (
 var arguments = []any{
 	inspect.NamedReady,
 	"x", []byte("x"), 3, time.Now(), time.Duration(0), error(io.EOF),
-	worqr.Interval(time.Hour), (*worqr.EveryOptions)(nil), worqr.TaskSpec{Payload: []byte("x")}, worqr.Query{Payload: []byte("x")}, (*inspect.CheckOptions)(nil), (*worqr.HandleOptions)(nil),
+	worqr.Interval(time.Hour), (*worqr.EveryOptions)(nil), worqr.TaskSpec{Payload: []byte("x")}, worqr.Query{Payload: []byte("x")}, (*inspect.CheckOptions)(nil), inspect.Silence{Kind: "paused", Reason: "x", Until: time.Now().Add(time.Hour)}, inspect.FindingKind("paused"), (*worqr.HandleOptions)(nil),
 	worqr.Handler(func(context.Context, *worqr.Task) error { return nil }),
 	func(h worqr.Handler) worqr.Handler { return h },
 	worqr.BatchHandler(func(context.Context, []*worqr.Task) []error { return nil }), (*worqr.BatchOptions)(nil),
