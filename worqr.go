@@ -66,6 +66,16 @@ import (
 	"github.com/worqr/worqr/worqrtrace"
 )
 
+// Scripts returns the Lua scripts that peers run, by name. In a cluster, some have a part more. Read them to see what
+// runs in Redis, find one in the slow log by its SHA-1, or load them into the server of a test.
+func Scripts() map[string]string {
+	all := map[string]string{}
+	for _, v := range store.Verbs() {
+		all[v.Name] = v.Source()
+	}
+	return all
+}
+
 // Version is the version of this library.
 const Version = "0.2.0-dev"
 

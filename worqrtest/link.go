@@ -73,13 +73,6 @@ func (l *link) lose(text string) {
 	}
 }
 
-// again loses the reply to the next call with the same text.
-func (l *link) again() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.losing = true
-}
-
 // repair undoes everything except losses.
 func (l *link) repair() {
 	l.setPaused(false)
@@ -123,16 +116,13 @@ func (c *conn) Write(b []byte) (int, error) {
 	return c.end.Write(b)
 }
 
-// Read loses the reply, unless it only asks for the text of a script: that call isn't carried out, but the next one, which
-// has the text.
 func (c *conn) Read(b []byte) (int, error) {
 	n, err := c.end.Read(b)
-	switch {
-	case n == 0 || !c.losing.Load():
-	case bytes.Contains(b[:n], []byte("-NOSCRIPT ")):
-		c.losing.Store(false)
-		c.link.again()
-	default:
+	if n > 0 && c.losing.Load() {
+		c.out.close(io.EOF) // the server carries out what it got, and then closes its end
+		for err == nil {
+			_, err = c.end.Read(b)
+		}
 		_ = c.Close()
 		return 0, io.EOF
 	}

@@ -7,7 +7,9 @@ import (
 	"io"
 	"net"
 	"os"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -153,4 +155,33 @@ func TestPipeDeadline(t *testing.T) {
 		p.changed.Broadcast()
 	}).Stop()
 	p.changed.Wait()
+}
+
+// If the reply to an earlier call comes first, the connection breaks only once the server has carried out the call too.
+func TestLoseReplyCarriesOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		client, server := newPair()
+		l := &link{conns: map[*conn]bool{}}
+		c := &conn{end: client, link: l}
+		l.lose("second")
+		for _, call := range []string{"first", "second"} {
+			if _, err := c.Write([]byte(call)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		var carriedOut atomic.Bool
+		go func() {
+			b := make([]byte, 100)
+			_, _ = server.Write([]byte("reply"))
+			time.Sleep(time.Second)
+			n, _ := server.Read(b)
+			carriedOut.Store(string(b[:n]) == "firstsecond")
+			_, _ = server.Read(b)
+			_ = server.Close()
+		}()
+		if _, err := c.Read(make([]byte, 100)); err != io.EOF || !carriedOut.Load() {
+			t.Errorf("Read: %v; carried out: %t", err, carriedOut.Load())
+		}
+	})
 }

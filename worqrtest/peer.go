@@ -98,5 +98,7 @@ func (p *Peer) Resume() { p.link.setPaused(false) }
 // id; "" is any call, even a heartbeat. Redis carries out the call, and the connection breaks. A
 // call that isn't safe to repeat then fails with worqr.ErrUnknownOutcome.
 func (p *Peer) LoseReply(text string) {
+	p.t.Helper()
+	p.redis.load()
 	p.link.lose(text)
 }

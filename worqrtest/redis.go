@@ -19,6 +19,8 @@ import (
 
 	"github.com/alicebob/miniredis/v2"
 	"github.com/gomodule/redigo/redis"
+
+	"github.com/worqr/worqr"
 )
 
 // A Redis is an in-memory server. It ends with its test.
@@ -135,6 +137,21 @@ func (r *Redis) accept(l net.Listener, served *sync.WaitGroup) {
 				_, _ = io.Copy(way[0], way[1])
 				_, _ = way[0].Close(), way[1].Close()
 			})
+		}
+	}
+}
+
+// load makes the server know all scripts. Otherwise the first reply to a script would only ask for
+// its text, and losing that reply would mean that the script hadn't run.
+func (r *Redis) load() {
+	r.t.Helper()
+	pool := r.Pool()
+	defer func() { _ = pool.Close() }()
+	conn := pool.Get()
+	defer func() { _ = conn.Close() }()
+	for _, text := range worqr.Scripts() {
+		if _, err := conn.Do("SCRIPT", "LOAD", text); err != nil {
+			r.t.Fatal(err)
 		}
 	}
 }
