@@ -125,7 +125,7 @@ func (p *Producer) added(ctx context.Context, q Target, k *queueState, alone boo
 // judge counts a call that has added nothing, and logs when Redis begins and ends to refuse new tasks. The Log tells that
 // Redis doesn't answer.
 func (p *Producer) judge(q Target, k *queueState, err error) {
-	ours := errors.Is(err, ErrDuplicate) || errors.Is(err, ErrTooLarge)
+	ours := errors.Is(err, ErrDuplicate) || errors.Is(err, ErrTooLarge) || IsMisplaced(err) // the caller's mistakes
 	refused := IsAnswer(err) && !ours
 	if refused || IsUnsent(err) {
 		p.Refused.Add(1)
