@@ -217,12 +217,21 @@ func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, er
 }
 
 func enqueue(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
-	payload := []byte(form.Get("payload"))
-	if key := form.Get("key"); key != "" {
-		_, err := q.Add(ctx, worqr.TaskSpec{Key: key, Payload: payload})
-		return uncounted, err
+	spec := worqr.TaskSpec{Key: form.Get("key"), Payload: []byte(form.Get("payload")), Headers: map[string]string{}}
+	for text := range strings.Lines(form.Get("headers")) {
+		name, value, ok := strings.Cut(text, ":")
+		if name = strings.TrimSpace(name); name == "" && strings.TrimSpace(value) == "" {
+			continue
+		} else if !ok || name == "" {
+			return uncounted, mistake("A header is a name, a colon and a value, one a line. Nothing was done.")
+		}
+		spec.Headers[name] = strings.TrimSpace(value)
 	}
-	return uncounted, q.Enqueue(ctx, payload)
+	if spec.Key == "" && len(spec.Headers) == 0 {
+		return uncounted, q.Enqueue(ctx, spec.Payload)
+	}
+	_, err := q.Add(ctx, spec)
+	return uncounted, err
 }
 
 // cancel cancels tasks with a key, or a payload that is found by its digest.

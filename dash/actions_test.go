@@ -40,6 +40,13 @@ func TestActions(t *testing.T) {
 	logged("enqueue")
 	b.act("verb", "enqueue", "name", "q", "payload", "keyed", "key", "k")
 	is.Equal(len(peertest.Named(t, q)), 1)
+	b.act("verb", "enqueue", "name", "q", "payload", "routed", "headers", "type: mail\r\n\r\n at : 10:30 \r\n", "key", "h")
+	is.Equal(peertest.Named(t, q)[1].Headers, map[string]string{"type": "mail", "at": "10:30"})
+	b.shows("queue?name=q&tab=named", `Named <span>2</span>`, `List <span>1</span>`)
+	b.act("verb", "cancel", "name", "q", "key", "h")
+	r = b.post("act", "verb", "enqueue", "name", "q", "payload", "x", "headers", "type mail")
+	is.Equal(r.StatusCode, http.StatusUnprocessableEntity)
+	is.True(strings.Contains(r.text, "A header is a name, a colon and a value"))
 
 	r = b.act("verb", "pause", "name", "q", "back", "queue?name=q")
 	is.True(strings.Contains(r.text, `value="resume"`)) // the page is newer than the action

@@ -44,6 +44,7 @@ type queueBody struct {
 	Span   string // of the charts
 	NoPast string // why there are none
 	Tab    string
+	Count  map[string]int // of the tabs' tasks
 	Rows   []taskRow
 	Pager  pager
 	More   bool // there may be more rows than can be listed
@@ -58,7 +59,12 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 		return nil, err
 	}
 	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, cmp.Or(state.at, now.At)), Tab: cmp.Or(query.Get("tab"), "waiting"), Job: d.jobs.of(state.name)}
-	live := []string{"queue-totals", "drain", "charts", "tasks", "job", "pause"}
+	c := state.counts
+	body.Count = map[string]int{"waiting": c.Waiting - c.Named, "named": c.Named, "scheduled": c.Scheduled, "running": c.Running}
+	live := []string{"queue-totals", "drain", "charts", "tasks", "job", "lists"}
+	if d.opts.AllowActions {
+		live = append(live, "pause")
+	}
 	if of := spanNamed(query.Get("span")); of.Name != "" && now.err == nil {
 		body.Span, live = of.Name, slices.DeleteFunc(live, func(part string) bool { return part == "charts" })
 		if body.Charts, err = d.past(ctx, state.name, of); err != nil {

@@ -12,6 +12,7 @@ import (
 // QueueStats are counts of one queue, as Queue.Stats returns them.
 type QueueStats struct {
 	Waiting     int  // that may start: on the list, named ones that are ready, and risky ones
+	Named       int  // of those that are Waiting
 	Scheduled   int  // for a time, even if that has come; or behind the running task with their key
 	Running     int  // held by workers, running or prefetched
 	Retrying    int  // of those that are Scheduled, at least so many wait for a retry

@@ -192,6 +192,7 @@ func (s *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
 	var t inspect.QueueStats
 	for _, c := range all {
 		t.Waiting += c.Waiting
+		t.Named += c.Named
 		t.Scheduled += c.Scheduled
 		t.Running += c.Running
 		t.Failed += c.Failed

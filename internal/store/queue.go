@@ -40,7 +40,8 @@ func Count(ctx context.Context, r Runner, q keys.Queue) (c inspect.QueueStats, e
 	if err != nil {
 		return inspect.QueueStats{}, err
 	}
-	c.Waiting, c.Scheduled = list+named+risky, c.Scheduled+behind
+	c.Named = named + risky
+	c.Waiting, c.Scheduled = list+c.Named, c.Scheduled+behind
 	c.Silent = len(last) > 0 && last[0].score < float64(now)
 	c.Tokens = max(numberIn(state[1]), 0)
 	if state[0] != "" {
