@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
@@ -49,11 +50,11 @@ type Task struct {
 func taskOf(queue string, a *engine.Attempt) *Task {
 	t := &Task{
 		AttemptID: a.ID, Queue: queue, Payload: a.Payload, Key: store.KeyOf(a.Name), Token: a.Token,
-		Retries: a.Retries, Crashes: a.Crashes, Attempt: a.Retries + a.Crashes + 1, Headers: a.Metadata.Headers,
+		Retries: a.Retries, Crashes: a.Crashes, Attempt: a.Retries + a.Crashes + 1, Headers: maps.Clone(a.Metadata.Headers),
 		EnqueuedAt: store.Moment(a.Enqueued), DueAt: store.Moment(a.Due), LastError: a.Error, attempt: a,
 	}
 	if a.Failure != nil {
-		r := store.Record{Payload: a.Payload, Metadata: a.Metadata, Enqueued: a.Enqueued, Due: a.Due}
+		r := store.Record{Payload: a.Payload, Metadata: store.Metadata{Headers: t.Headers}, Enqueued: a.Enqueued, Due: a.Due}
 		t.Failure = failure(a.Name, &r, a.Failure)
 		t.Key = t.Failure.Key
 	}

@@ -35,7 +35,7 @@
 // Cancel, Delete and FailWorker, may be partly done; with an [OnceError], Add has added the other
 // tasks; StopWorker, StopWork, Unhandle and Close stop even if Redis fails. Listings read a page at a
 // time, aren't snapshots, and stop after the first error. Printed or logged values never show
-// payloads, keys or results. Most result types are in package inspect, those for [Options.Trace] in
+// payloads, keys or results, except as [Options.LogKeys] says. Most result types are in package inspect, those for [Options.Trace] in
 // worqrtrace.
 package worqr
 
@@ -47,6 +47,7 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -142,7 +143,11 @@ type Options struct {
 	SentinelCredentials func(ctx context.Context) (user, password string, err error)
 	Logger              *slog.Logger // nil is slog.Default
 	FailureLog          FailureLog
-	Trace               *worqrtrace.Trace // copied
+	// LogKeys and LogHeaders add the key and the headers with these names to log lines about a task, up to 100 bytes
+	// of each. Without them, such lines have only the header "type", which Mux uses.
+	LogKeys    bool
+	LogHeaders []string          // copied
+	Trace      *worqrtrace.Trace // copied
 	// NoHistory keeps this peer from writing what Queue.History and Deploys return.
 	NoHistory bool
 	// Sources report on what is built on worqr, to Check, the exporters in contrib, and the dashboard.
@@ -304,7 +309,8 @@ func newPeer(servers *store.Servers, opts *Options) *Peer {
 	p.reads = store.Reads(p.calls, 0)
 	p.producer = store.NewProducer(p.calls, p.space, p.log)
 	p.engine = engine.New(engine.Config{
-		Log: p.log, Capacity: p.capacity, Failures: logs.FailurePolicy(p.opts.FailureLog), Lease: engine.LeaseOf(p.opts.Lease),
+		Log: p.log, Capacity: p.capacity, Failures: logs.FailurePolicy(p.opts.FailureLog),
+		Labels: logs.Labels{Keys: p.opts.LogKeys, Headers: slices.Clone(p.opts.LogHeaders)}, Lease: engine.LeaseOf(p.opts.Lease),
 		CallTimeout: p.opts.CallTimeout, MaxPayload: MaxPayloadSize, MaxResult: p.opts.MaxResult, StuckChanged: func() { p.fleet.Announce() },
 		LostWrites: p.scribe.lost, Trace: p.trace,
 	})

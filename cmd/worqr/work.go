@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/words"
 	"github.com/worqr/worqr/worqrtrace"
 )
@@ -27,6 +28,8 @@ type workCommand struct {
 	Env         []string      `sep:"none" placeholder:"NAME[=VALUE]" help:"Environment variable for the program, or the name of one of this process to pass on. May be repeated."`
 	Name        string        `placeholder:"NAME" help:"Name of this worker; the default is host:pid."`
 	Verbose     bool          `short:"v" help:"Log the end of each task, too."`
+	LogKeys     bool          `help:"Log the key of a task, too."`
+	LogHeader   []string      `sep:"none" placeholder:"NAME" help:"Log this header of a task, too. May be repeated."`
 }
 
 func (c *workCommand) Validate() error {
@@ -62,13 +65,15 @@ func (c *workCommand) Run(ctx context.Context, con *console) error {
 	if c.JSON {
 		log = slog.New(slog.NewJSONHandler(con.errs, nil))
 	}
-	o := &worqr.Options{Prefix: string(c.Prefix), Lease: time.Duration(c.Lease), Name: c.Name, Drain: c.Drain, Logger: log}
+	o := &worqr.Options{Prefix: string(c.Prefix), Lease: time.Duration(c.Lease), Name: c.Name, Drain: c.Drain, Logger: log, LogKeys: c.LogKeys, LogHeaders: c.LogHeader}
 	if c.Drain == 0 {
 		o.Drain = -1 // to the library, 0 means the default
 	}
 	if c.Verbose {
+		labels := logs.Labels{Keys: c.LogKeys, Headers: c.LogHeader}
 		o.Trace = &worqrtrace.Trace{Ended: func(t worqrtrace.Task) {
-			about := []any{"queue", t.Queue, "attempt_id", t.AttemptID, "digest", t.Digest, "attempt", t.Retries + 1, "outcome", t.Outcome, "ran", t.Ran.Round(time.Millisecond)}
+			about := labels.Add([]any{"queue", t.Queue, "attempt_id", t.AttemptID, "digest", t.Digest}, t.Key, t.Headers)
+			about = append(about, "attempt", t.Retries+1, "outcome", t.Outcome, "ran", t.Ran.Round(time.Millisecond))
 			if t.Error != "" {
 				about = append(about, "err", t.Error)
 			}

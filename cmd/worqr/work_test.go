@@ -82,10 +82,10 @@ func TestWorkFlags(t *testing.T) {
 func TestWorkJSON(t *testing.T) {
 	s := newShell(t)
 	var out, errs bytes.Buffer
-	c := s.program("work", "q", "--prefix", s.args[3], "--json", "-v", "--", "true")
+	c := s.program("work", "q", "--prefix", s.args[3], "--json", "-v", "--log-keys", "--log-header", "request-id", "--", "true")
 	c.Stdout, c.Stderr = &out, &errs
 	s.is.NoErr(c.Start())
-	key := all(s.rows(exitWell, "enqueue", "q", "x", "--keep-result", "1h"), "key")[0].(string)
+	key := all(s.rows(exitWell, "enqueue", "q", "x", "--keep-result", "1h", "--header", "request-id=req-7", "--header", "type=charge"), "key")[0].(string)
 	s.run(exitWell, "wait", "q", key)
 	s.is.NoErr(c.Process.Signal(syscall.SIGTERM))
 	s.is.NoErr(c.Wait())
@@ -99,6 +99,7 @@ func TestWorkJSON(t *testing.T) {
 		}
 	}
 	s.is.Equal([]any{ended["queue"], ended["attempt"], ended["outcome"], ended["err"]}, []any{"q", 1., "finished", nil})
+	s.is.Equal([]any{ended["key"], ended["type"], ended["headers"]}, []any{key, "charge", map[string]any{"request-id": "req-7"}})
 	s.is.True(strings.Count(ended["attempt_id"].(string), ".") == 3)
 }
 

@@ -121,6 +121,53 @@ func TestFailureLog(t *testing.T) {
 	is.New(t).True(errors.Is(err, worqr.ErrInvalid))
 }
 
+// A line about a task has its type. A peer that's told so also logs keys and headers, also of tasks that OnFailed handles.
+func TestLogLabels(t *testing.T) {
+	t.Parallel()
+	for name, c := range map[string]struct {
+		opts   worqr.Options
+		labels string
+	}{
+		"default": {worqr.Options{}, "type=charge"},
+		"chosen": {worqr.Options{LogKeys: true, LogHeaders: []string{"request-id", "missing"}},
+			`key=order\n` + strings.Repeat("7", 94) + `… type=charge headers.request-id=req-7`},
+	} {
+		t.Run(name, func(t *testing.T) {
+			is := parallel(t)
+			told := &journal{}
+			c.opts.Logger = told.Logger()
+			p, q := openQueue(t, c.opts)
+			handle := func(_ context.Context, t *worqr.Task) error {
+				t.Headers["type"] = "changed" // a handler owns its headers
+				if t.Retries == 0 {
+					return errors.New("no")
+				}
+				panicHere()
+				return nil
+			}
+			q.Handle(handle, &worqr.HandleOptions{MaxRetries: 1, Backoff: func(*worqr.Task, error) time.Duration { return 0 },
+				OnFailed: handle, OnFailedOptions: &worqr.HandleOptions{MaxRetries: -1}})
+			_, err := q.Add(t.Context(), worqr.TaskSpec{Key: "order\n" + strings.Repeat("7", 200), Payload: []byte("x"),
+				Headers: map[string]string{"type": "charge", "request-id": "req-7", "card": "canary"}})
+			is.NoErr(err)
+			stop := run(t, p)
+			eventually(t, "it has failed twice", func() bool { return p.Stats().Failed == 2 })
+			stop()
+			for line, n := range map[string]int{"worqr: task failed and will be retried": 1, "worqr: handler panicked": 1, "worqr: task failed for good": 2} {
+				lines := told.Lines(line)
+				is.Equal(len(lines), n)
+				for _, l := range lines {
+					is.True(strings.Contains(l, " "+c.labels+" "))
+				}
+			}
+			is.Equal(len(told.Lines("canary")), 0)
+			if !c.opts.LogKeys {
+				is.Equal(len(told.Lines("order"))+len(told.Lines("req-7")), 0)
+			}
+		})
+	}
+}
+
 // A panic right after an ordinary error is logged with its stack, even if its task was canceled in
 // the meantime.
 func TestPanicBehindError(t *testing.T) {

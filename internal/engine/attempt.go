@@ -29,8 +29,8 @@ type Attempt struct {
 	story   *tracing.Story
 
 	// Of a large task, fetch sets the fields below under Session.mu; who runs fetch then reads them without.
-	Payload  []byte // its current owner may change it
-	Metadata store.Metadata
+	Payload  []byte         // its current owner may change it
+	Metadata store.Metadata // nobody changes it
 	Enqueued int64          // ms of Redis time; 0 if it isn't known
 	Due      int64          // ms of Redis time when it was to start; 0 if that isn't known
 	Failure  *store.Failure // how it failed; only in a failed queue
@@ -191,16 +191,25 @@ func (t *Attempt) unbegun(e store.End) *ending {
 	return &ending{End: t.endOf(e), task: t, unfit: e.Verb == store.Fail}
 }
 
-// named prepends to attrs the attributes that identify the task in a log line: the attempt, and
-// eight digits of the digest, which stay the same over retries. No log line shows payloads or keys.
+// named prepends to attrs the attributes that identify the task in a log line: the attempt, eight digits of the digest,
+// which stay the same over retries, and what Labels choose. No log line shows payloads.
 func (t *Attempt) named(attrs ...any) []any {
-	return append([]any{"queue", t.session.queue.id, "attempt_id", t.ID, "digest", t.short()}, attrs...)
+	ids := []any{"queue", t.session.queue.id, "attempt_id", t.ID, "digest", t.short()}
+	return append(t.session.engine.Labels.Add(ids, t.key(), t.Metadata.Headers), attrs...)
 }
 
 // short returns eight digits of the digest, if it's known.
 func (t *Attempt) short() string {
 	all := t.digest.String()
 	return all[:min(8, len(all))]
+}
+
+// key returns the key of the task, also in a failed queue; "" if it has none.
+func (t *Attempt) key() string {
+	if t.Failure != nil {
+		return store.KeyOf(t.Failure.Back)
+	}
+	return store.KeyOf(t.Name)
 }
 
 // An ending is a request to end an attempt. A caller waits for its answer. One of a handler's run, or of a task that

@@ -62,6 +62,7 @@ type Config struct {
 	Log          *logs.Log
 	Capacity     *capacity.Capacity
 	Failures     logs.FailurePolicy
+	Labels       logs.Labels
 	Lease        Lease
 	CallTimeout  time.Duration
 	MaxPayload   int    // bytes; larger payloads of other programs fail as malformed

@@ -13,12 +13,8 @@ func (t *Attempt) beganLocked() {
 	if t.story == nil {
 		return
 	}
-	from := t.Name
-	if t.Failure != nil {
-		from = t.Failure.Back
-	}
 	t.story.Began(worqrtrace.Task{
-		Queue: t.session.queue.name, WorkerID: t.session.member.Worker, AttemptID: t.ID, Key: store.KeyOf(from), Digest: t.short(),
+		Queue: t.session.queue.name, WorkerID: t.session.member.Worker, AttemptID: t.ID, Key: t.key(), Digest: t.short(),
 		Token: t.Token, Retries: t.Retries, Crashes: t.Crashes, Size: t.size, OnFailed: t.Failure != nil,
 		EnqueuedAt: store.Moment(t.Enqueued), DueAt: store.Moment(t.Due), Headers: maps.Clone(t.Metadata.Headers),
 	})

@@ -140,7 +140,7 @@ func TestImports(t *testing.T) {
 // reaching lists the packages of other modules that import internal packages of this one. Only the command may: Go
 // builds it with the version of this module that it was released with. See RELEASING.md.
 var reaching = map[string][]string{
-	"cmd/worqr":              {"internal/reading", "internal/words"},
+	"cmd/worqr":              {"internal/logs", "internal/reading", "internal/words"},
 	"cmd/worqr/internal/top": {"internal/words"},
 }
 
