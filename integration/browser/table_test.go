@@ -53,11 +53,19 @@ func actions(f *fleet, b *tab, held *brake) []action {
 	stats := func() inspect.QueueStats { return peertest.Stats(t, q) }
 	failures := func(n int) func() bool { return func() bool { return stats().Failed == n } }
 	paused := func(is bool) func() bool { return func() bool { return stats().Paused == is } }
+	silences := func(n int) func() bool {
+		return func() bool {
+			_, all, err := f.peer.Notes(t.Context())
+			return err == nil && len(all) == n
+		}
+	}
 	choose := func() { b.click(`document.querySelector('input[name=id]')`) }
 	return []action{
 		{verb: "enqueue", page: "queue?name=emails", fields: []string{"payload", "from the browser"}, says: "the task is in the queue",
 			so: func() bool { return slices.Contains(peertest.Waiting(t, q), "from the browser") }},
 		{verb: "pause", page: "queue?name=emails", says: "the queue is paused", so: paused(true)},
+		{verb: "silence", page: "queue?name=emails", fields: []string{"reason", "planned"}, says: "silenced, for everybody", so: silences(1)},
+		{verb: "unsilence", page: "./", says: "no longer silenced", so: silences(0)},
 		{verb: "resume", page: "queue?name=emails", says: "no longer paused", so: paused(false)},
 		{verb: "drain", page: "queue?name=emails", says: "still running", so: paused(true)},
 		{verb: "resume", page: "queue?name=emails&tab=running", says: "no longer paused", so: paused(false)},
