@@ -60,7 +60,7 @@ type TaskCopy struct {
 	Token      int64
 	StartedAt  time.Time // by the worker's clock
 	WorkerID   string    // that holds it, or ran it last
-	WorkerName string    // "" if it isn't registered; then Host and PID are missing, too
+	WorkerName string    // "" if it isn't registered anymore; then Host and PID are missing, too
 	Host       string
 	PID        int
 	EvictAt    time.Time // about when; zero unless the worker's lease has expired
@@ -139,10 +139,7 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 	case CopyBlocked:
 		fmt.Fprintf(&s, "Waiting on %q until the task that runs under its key has ended.", e.Queue)
 	case CopyRunning:
-		fmt.Fprintf(&s, "Running on worker %s", words.Shown(c.WorkerID))
-		if c.WorkerName != "" {
-			fmt.Fprintf(&s, " (%s, pid %d on %s)", words.Shown(c.WorkerName), c.PID, words.Shown(c.Host))
-		}
+		s.WriteString("Running on " + c.worker())
 		if !c.StartedAt.IsZero() {
 			fmt.Fprintf(&s, " since %s", words.Clock(c.StartedAt))
 		}
@@ -152,7 +149,11 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 		s.WriteString(".")
 		last()
 	case CopyFailed:
-		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q. Requeue it to run it again.", e.Queue, words.Clock(c.FailedAt), words.Shown(string(c.Kind)), counts, c.Error)
+		fmt.Fprintf(&s, "Failed on %q at %s (%s, %s): %q.", e.Queue, words.Clock(c.FailedAt), words.Shown(string(c.Kind)), counts, c.Error)
+		if c.WorkerID != "" {
+			fmt.Fprintf(&s, " It was last on %s.", c.worker())
+		}
+		s.WriteString(" Requeue it to run it again.")
 	}
 	if slices.Contains(c.Reasons, ReasonNotDue) {
 		fmt.Fprintf(&s, " Due in %v.", c.DueAt.Sub(e.At).Round(time.Millisecond))
@@ -163,6 +164,14 @@ func (e *Explanation) sentence(c *TaskCopy) string {
 		s.WriteString(" It's about to start.")
 	}
 	return s.String()
+}
+
+// worker names the worker of a copy.
+func (c *TaskCopy) worker() string {
+	if c.WorkerName == "" {
+		return "worker " + words.Shown(c.WorkerID)
+	}
+	return fmt.Sprintf("worker %s (%s, pid %d on %s)", words.Shown(c.WorkerID), words.Shown(c.WorkerName), c.PID, words.Shown(c.Host))
 }
 
 // Why returns why one of the copies doesn't run, in sentences; "" if State and DueAt say it.

@@ -3,6 +3,8 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"fmt"
+	"os"
 	"slices"
 	"strings"
 	"testing"
@@ -161,7 +163,11 @@ func TestTasks(t *testing.T) {
 	running := s.rows(exitWell, "running")
 	s.is.Equal(all(running, "payload"), []any{map[string]any{"base64": "cnVu/w=="}})
 	s.is.Equal(all(running, "worker_id"), []any{s.peer.WorkerID()})
-	s.is.True(strings.Contains(s.run(exitWell, "running", "q"), `run\xff`))
+	host, _ := os.Hostname()
+	name := fmt.Sprintf("%s:%d", host, os.Getpid())
+	s.is.Equal(all(running, "worker_name"), []any{name})
+	table := s.run(exitWell, "running", "q")
+	s.is.True(strings.Contains(table, `run\xff`) && strings.Contains(table, "  "+name+"  "+running[0]["attempt_id"].(string)))
 	s.is.Equal(len(s.rows(exitWell, "running", "--older", "1h")), 0)
 	s.is.Equal(len(s.rows(exitUnwell, "running", "--older", "1ns")), 1)
 

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"iter"
 	"strconv"
@@ -15,7 +16,8 @@ const shownPayload = 60
 
 // A runningRow is a task that a worker holds.
 type runningRow struct {
-	Queue string
+	Queue      string
+	WorkerName string // "" if it isn't registered
 	inspect.RunningTask
 }
 
@@ -25,15 +27,21 @@ type runningCommand struct {
 }
 
 func (c *runningCommand) Run(ctx context.Context, con *console, f *fleet, names queueNames) error {
+	workers := workerNames(ctx, f)
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[runningRow, error] {
-		return turned(q.Running(ctx), func(t inspect.RunningTask) runningRow { return runningRow{q.Name(), t} })
+		return turned(q.Running(ctx), func(t inspect.RunningTask) runningRow {
+			return runningRow{q.Name(), workers[t.WorkerID], t}
+		})
 	})
 	if c.Older > 0 {
 		before := time.Now().Add(-time.Duration(c.Older))
 		rows = kept(rows, func(r runningRow) bool { return !r.StartedAt.IsZero() && r.StartedAt.Before(before) })
 	}
-	n, err := printRows(con.out, c.form, "QUEUE FOR RETRIES CRASHES WORKER ATTEMPT KEY PAYLOAD", rows, func(r runningRow) []string {
-		return []string{printable(r.Queue), sinceMoment(r.StartedAt), strconv.Itoa(r.Retries), strconv.Itoa(r.Crashes), printable(r.WorkerID), printable(r.AttemptID), keyText(r.Key), brief(string(r.Payload), shownPayload)}
+	n, err := printRows(con.out, c.form, "QUEUE FOR RETRIES CRASHES WORKER ATTEMPT KEY PAYLOAD ERROR", rows, func(r runningRow) []string {
+		return []string{
+			printable(r.Queue), sinceMoment(r.StartedAt), strconv.Itoa(r.Retries), strconv.Itoa(r.Crashes), printable(cmp.Or(r.WorkerName, r.WorkerID)),
+			printable(r.AttemptID), keyText(r.Key), brief(string(r.Payload), shownPayload), brief(r.LastError, shownPayload),
+		}
 	})
 	switch {
 	case err != nil || n > 0:
@@ -43,6 +51,19 @@ func (c *runningCommand) Run(ctx context.Context, con *console, f *fleet, names 
 		con.say("no task is running")
 	}
 	return toldIf(n > 0 && c.Older > 0, err)
+}
+
+// workerNames returns the names of the registered workers by id, as far as they can be read: a row without one shows
+// the id.
+func workerNames(ctx context.Context, f *fleet) map[string]string {
+	names := map[string]string{}
+	for w, err := range f.Workers(ctx) {
+		if err != nil {
+			break
+		}
+		names[w.ID] = w.Name
+	}
+	return names
 }
 
 func keyText(key string) string {

@@ -76,6 +76,9 @@ func (q Question) once(ctx context.Context) (*explanation, error) {
 	}
 	for i := range e.Copies {
 		c := &e.Copies[i]
+		if err == nil && c.WorkerID != "" {
+			err = q.names(ctx, c)
+		}
 		if err == nil && c.State == inspect.CopyRunning {
 			err = q.held(ctx, e, c)
 		}
@@ -212,15 +215,17 @@ func hasFailed(t *store.About) inspect.TaskCopy {
 	return c
 }
 
-// held describes the worker that holds a copy.
-func (q Question) held(ctx context.Context, e *explanation, c *inspect.TaskCopy) error {
+// names adds the name of the worker that holds or held a copy.
+func (q Question) names(ctx context.Context, c *inspect.TaskCopy) error {
 	registered, err := store.Registrations(ctx, q.Runner, q.Space, []string{c.WorkerID})
-	if err != nil {
-		return err
-	}
 	if len(registered) > 0 {
 		c.WorkerName, c.Host, c.PID = registered[0].Name, registered[0].Host, registered[0].PID
 	}
+	return err
+}
+
+// held says what has become of the worker that holds a copy.
+func (q Question) held(ctx context.Context, e *explanation, c *inspect.TaskCopy) error {
 	p, _, err := store.Check(ctx, q.Runner, q.keys(), store.Holders, "", []string{c.WorkerID})
 	if err == nil {
 		e.judge(c, &p.Workers[0], q.Beat)
