@@ -3,7 +3,7 @@
 //
 //	mux.Handle("/worqr/", dash.New(peer, nil))
 //
-// It's read-only unless [Options] allow actions, and has no login of its own: mount it behind yours, with
+// It's read-only unless [Options] allow actions. Mount it behind [BasicAuth], or behind a login of yours, with
 // Options.Hosts, or set Options.Authorize. Otherwise it answers only at localhost and IP addresses. The path must
 // end in a slash; http.StripPrefix isn't needed.
 //
@@ -42,7 +42,7 @@ type Options struct {
 	Authorize func(*http.Request, Action) error
 	// Hosts lists the host names at which browsers open the dashboard, besides localhost, names that end in
 	// .localhost, and IP addresses; it refuses others with status 421. Case and ports don't count. "*" allows all, for
-	// a dashboard behind your own login. If Hosts is empty and Authorize is set, all are allowed.
+	// a dashboard behind your own login. If Hosts is empty, and Authorize is set or BasicAuth let the request through, all are allowed.
 	Hosts []string
 	// User returns the user's name, for the log; nil takes it from basic authentication.
 	User func(*http.Request) string

@@ -19,7 +19,7 @@ const errHost = "This dashboard doesn't answer under the host name of this addre
 // resolve to the dashboard's address, and then read and post like a page of the dashboard. Only the name shows it.
 func (o *Options) answers(r *http.Request) bool {
 	host := hostname(r.Host)
-	if host == "localhost" || strings.HasSuffix(host, ".localhost") || len(o.Hosts) == 0 && o.Authorize != nil {
+	if host == "localhost" || strings.HasSuffix(host, ".localhost") || len(o.Hosts) == 0 && (o.Authorize != nil || r.Context().Value(loggedIn{}) != nil) {
 		return true
 	}
 	_, err := netip.ParseAddr(host)

@@ -1,6 +1,7 @@
 package dash_test
 
 import (
+	"errors"
 	"maps"
 	"slices"
 	"strings"
@@ -8,12 +9,13 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/dash"
 	"github.com/worqr/worqr/internal/peertest"
 )
 
 // Each task is in one of the lists, with its state.
 func TestLists(t *testing.T) {
-	is := parallel(t)
+	parallel(t)
 	p := open(t, worqr.Options{})
 	q := peertest.Working(t, p, "q")
 	b := browse(t, p, nil)
@@ -25,18 +27,42 @@ func TestLists(t *testing.T) {
 	peertest.Add(t, q, worqr.TaskSpec{Key: "running", Payload: []byte("behind it")})
 	peertest.Add(t, q, worqr.TaskSpec{Key: "later", Payload: []byte("not due yet"), At: time.Now().Add(time.Hour)})
 	peertest.Add(t, q, worqr.TaskSpec{Key: "now", Payload: []byte("may start")})
-	peertest.Enqueue(t, q, "first", "second")
+	peertest.Enqueue(t, q, "alpha", "beta")
 	lists := map[string][]string{
-		"waiting": {"first", "second"}, "running": {"it runs"}, "named": {"may start", `State">ready<`},
+		"waiting": {"alpha", "beta"}, "running": {"it runs"}, "named": {"may start", `State">ready<`},
 		"scheduled": {"not due yet", `State">scheduled<`, "behind it", ">blocked<"},
 	}
 	all := slices.Concat(slices.Collect(maps.Values(lists))...)
 	for tab, want := range lists {
 		page := b.shows("queue?name=q&tab="+tab, want...).text
 		for _, text := range all {
-			is.Equal(strings.Contains(page, text), slices.Contains(want, text))
+			if strings.Contains(page, text) != slices.Contains(want, text) {
+				t.Errorf("%s: %q: %s", tab, text, page)
+			}
 		}
 	}
+}
+
+// The page of a task offers what makes sense in its state, and workers show what they run.
+func TestTaskStates(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{Name: "api-1"})
+	q := peertest.Working(t, p, "q")
+	b := browse(t, p, &dash.Options{AllowActions: true, Interval: 100 * time.Millisecond})
+	offers := func(page string, want ...string) {
+		t.Helper()
+		for _, verb := range []string{"cancel", "return", "requeue", "discard"} {
+			is.Equal(strings.Contains(page, `value="`+verb+`"`), slices.Contains(want, verb))
+		}
+	}
+	peertest.Add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("x")})
+	offers(b.shows("task?name=q&key=k", ">waiting<").text, "cancel")
+	task := peertest.Take(t, q)
+	offers(b.shows("task?name=q&key=k", ">running<", ">api-1<").text, "cancel", "return")
+	b.shows("workers", `data-label="Running">1<`, `data-label="Heartbeat"><time`)
+	peertest.Must(t, task.Fail(t.Context(), errors.New("<b>no</b>")))
+	offers(b.shows("task?name=q&key=k", ">failed<", ">api-1<", `<pre class="error">&lt;b&gt;no&lt;/b&gt;</pre>`).text, "requeue", "discard")
+	offers(b.shows("task?name=q&key=other").text)
 }
 
 // The charts go back for weeks.

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
+	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -24,6 +25,30 @@ type recurringRow struct {
 // Bad reports whether the last occurrence failed or didn't run.
 func (r recurringRow) Bad() bool {
 	return r.LastOutcome != "finished" && r.LastOutcome != "skipped" && r.LastOutcome != "canceled"
+}
+
+// Often says how often it recurs, by its next times.
+func (r recurringRow) Often() string {
+	if len(r.Times) < 2 {
+		return ""
+	}
+	least, most := time.Duration(math.MaxInt64), time.Duration(0)
+	for i, at := range r.Times[1:] {
+		gap := at.Sub(r.Times[i])
+		least, most = min(least, gap), max(most, gap)
+	}
+	if least == most {
+		return "every " + span(least)
+	}
+	return "every " + span(least) + " to " + span(most)
+}
+
+// Took is how long after its time the last occurrence ended; 0 if that isn't known.
+func (r recurringRow) Took() time.Duration {
+	if r.LastDue.IsZero() || !r.LastAt.After(r.LastDue) {
+		return 0
+	}
+	return r.LastAt.Sub(r.LastDue)
 }
 
 type recurringBody struct {

@@ -36,7 +36,7 @@ func TestRecurring(t *testing.T) {
 	is.NoErr(jobs.Every("nightly", worqr.Interval(365*24*time.Hour), []byte("jobs"), &worqr.EveryOptions{Headers: map[string]string{"tenant": "-acme"}}))
 	is.NoErr(reports.Every("often", worqr.Interval(time.Second), nil, nil))
 	peertest.Run(t, p)
-	page := b.shows("recurring", "nightly", "jobs", "often", "reports", "none yet").text
+	page := b.shows("recurring", "nightly", "jobs", "often", "reports", "none yet", "every 365 d", "every 1 s").text
 	is.True(strings.Contains(page, `value="run-now"`))
 	page = b.shows("recurring?name=jobs", "Recurring tasks of", "nightly").text
 	is.True(!strings.Contains(page, ">reports<"))

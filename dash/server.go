@@ -17,6 +17,8 @@ type serverBody struct {
 	Answer    time.Duration // of Redis
 	PingError string
 	Took      time.Duration
+	Redis     inspect.ServerStats
+	Name      string    // of this process's worker
 	Worker    string    // this process's worker id; "" if it isn't a worker
 	Ready     string    // why it isn't ready; "" if it is
 	Beat      time.Time // its last heartbeat
@@ -29,7 +31,7 @@ type serverBody struct {
 }
 
 func (d *dashboard) server(ctx context.Context, now *snapshot, query url.Values) (*page, error) {
-	body := &serverBody{Check: d.check.state(), Large: now.Total.tasks() > mostChecked, Took: now.Took, Stats: d.peer.Stats(), Version: worqr.Version}
+	body := &serverBody{Check: d.check.state(), Large: now.Total.tasks() > mostChecked, Took: now.Took, Stats: d.peer.Stats(), Version: worqr.Version, Redis: now.Server}
 	begun := time.Now()
 	if err := d.peer.Ping(ctx); err != nil {
 		body.PingError = printable(err.Error())
@@ -38,7 +40,10 @@ func (d *dashboard) server(ctx context.Context, now *snapshot, query url.Values)
 	ready := d.peer.Ready()
 	if !errors.Is(ready, worqr.ErrNotStarted) {
 		body.Worker = d.peer.WorkerID()
-		body.Beat = d.peer.LastBeat()
+		body.Beat, body.Name = d.peer.LastBeat(), body.Worker
+		if w := now.worker(body.Worker); w != nil {
+			body.Name = w.Name
+		}
 	}
 	if ready != nil {
 		body.Ready = printable(strings.TrimPrefix(ready.Error(), "worqr: "))

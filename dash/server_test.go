@@ -18,5 +18,5 @@ func TestServer(t *testing.T) {
 	is.True(!strings.Contains(page, "StartWorker"))
 	is.True(!strings.Contains(page, "in 0 ms"))
 	peertest.Working(t, p, "q")
-	b.shows("server", p.WorkerID(), "Last heartbeat")
+	b.shows("server", p.WorkerID(), "Last heartbeat", "it refuses writes", "no append-only file", "<dt>Clients</dt>")
 }

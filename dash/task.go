@@ -35,7 +35,7 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 		return nil, err
 	}
 	body := &taskBody{Queue: state.name, Key: query.Get("key"), Digest: query.Get("digest"), Hidden: d.hides()}
-	p := &page{Name: "task", Tab: "overview", Heading: "Task", Query: query, Now: now, Banners: d.banners(now, state.name), Live: []string{"explained"}, Body: body}
+	p := &page{Name: "task", Tab: "overview", Heading: "Task", Query: query, Now: now, Banners: d.banners(now, state.name), Live: []string{"explained", "task-acts"}, Body: body}
 	q := d.peer.Queue(state.name)
 	var e *inspect.Explanation
 	header, value, _ := strings.Cut(query.Get("header"), ":")
@@ -65,12 +65,17 @@ func (d *dashboard) task(ctx context.Context, now *snapshot, query url.Values) (
 	default:
 		return p, nil
 	}
-	d.explained(body, e, err)
+	d.explained(body, now, e, err)
 	return p, nil
 }
 
+// CanCancel reports whether a copy waits or runs.
+func (b *taskBody) CanCancel() bool {
+	return slices.ContainsFunc(b.Copies, func(c copied) bool { return c.State != inspect.CopyFailed })
+}
+
 // explained sets the fields for an explanation.
-func (d *dashboard) explained(body *taskBody, e *inspect.Explanation, err error) {
+func (d *dashboard) explained(body *taskBody, now *snapshot, e *inspect.Explanation, err error) {
 	body.Asked = true
 	if err != nil {
 		body.Err = printable(err.Error())
@@ -85,6 +90,9 @@ func (d *dashboard) explained(body *taskBody, e *inspect.Explanation, err error)
 	for _, c := range e.Copies {
 		if line(c.AttemptID, 64) != c.AttemptID { // another program has written it, and no task runs under it
 			c.AttemptID = ""
+		}
+		if w := now.worker(c.WorkerID); w != nil && c.WorkerName == "" {
+			c.WorkerName = w.Name
 		}
 		body.Copies = append(body.Copies, copied{c, summary(e, &c)})
 		if c.Error != "" {
@@ -123,6 +131,6 @@ func (d *dashboard) lookUp(w http.ResponseWriter, r *http.Request) {
 	payload := []byte(form.Get("payload"))
 	body := &taskBody{Queue: state.name, Found: &found{Payload: payload}, Digest: digest(payload), Hidden: d.hides()}
 	e, err := d.peer.Queue(state.name).Explain(ctx, worqr.Query{Payload: payload})
-	d.explained(body, e, err)
+	d.explained(body, now, e, err)
 	d.write(w, http.StatusOK, &page{Name: "task", Tab: "overview", Heading: "Task", Query: url.Values{"name": {state.name}}, Now: now, Banners: d.banners(now, state.name), Body: body})
 }

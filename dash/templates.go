@@ -3,9 +3,11 @@ package dash
 import (
 	"html/template"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/words"
 )
 
@@ -17,6 +19,8 @@ var templates = sync.OnceValue(func() *template.Template {
 var functions = template.FuncMap{
 	"amount": amount, "count": words.Grouped, "line": line, "link": link, "several": words.Counted, "size": size, "span": span, "text": printable, "versioned": versioned,
 	"ago":     func(t time.Time) string { return span(time.Since(t)) + " ago" },
+	"breaks":  breaks,
+	"bytes":   func(n int64) string { return size(int(n)) },
 	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
 	"columns": func() []column { return columns },
 	"due":     due,
@@ -26,6 +30,8 @@ var functions = template.FuncMap{
 	"level":   level,
 	"pace":    func(f float64) string { return measure(f, "/s") },
 	"plus":    func(a, b int) int { return a + b },
+	"percent": func(part, of int64) int64 { return 100 * part / max(of, 1) },
+	"silent":  func(w inspect.Worker) bool { return w.Lease > 0 && time.Since(w.LastHeartbeat) > w.Lease },
 	"since":   func(t time.Time) string { return span(time.Since(t)) },
 	"spans":   func() []pastSpan { return pastSpans },
 	"tabs":    func() []tab { return tabs },
@@ -57,4 +63,16 @@ func lease(d time.Duration) string {
 		return "forever"
 	}
 	return span(d)
+}
+
+// breaks returns text that may break after the punctuation of JSON and links, rather than within a word.
+func breaks(text string) template.HTML {
+	var b strings.Builder
+	for i, r := range text {
+		b.WriteString(template.HTMLEscapeString(string(r)))
+		if strings.ContainsRune(",:;/?&|_", r) && i > 0 {
+			b.WriteString("<wbr>")
+		}
+	}
+	return template.HTML(b.String()) //nolint:gosec // each character is escaped
 }

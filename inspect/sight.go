@@ -52,9 +52,11 @@ type ServerStats struct {
 	UsedMemory int64  // bytes
 	MaxMemory  int64  // bytes; 0: no limit
 	Policy     string // maxmemory-policy
+	AppendOnly bool   // it has an append-only file
 	Clients    int
 	Replicas   int
 	StartedAt  time.Time     // by this machine's clock
+	SavedAt    time.Time     // by Redis's clock: of the last snapshot; StartedAt if there was none
 	OpsASecond int           // commands
 	RoundTrip  time.Duration // of the question
 }

@@ -57,6 +57,8 @@ type RecurringTask struct {
 	Key string
 	// Next is the time of the next occurrence; past if it's late, zero if there is none.
 	Next time.Time
+	// Times are the next ones of the schedule, up to ten, as far as Redis knows them.
+	Times []time.Time
 	// Current is the time of the occurrence that runs or waits for a retry; zero if none does.
 	Current time.Time
 	// Asserted reports whether a running peer has the schedule; otherwise it ends soon.

@@ -167,7 +167,7 @@ func (n *Notes) write(ctx context.Context, r Runner, s keys.Space, fields map[st
 // ServerStats reads what the server says about itself, in one exchange.
 func ServerStats(ctx context.Context, r Runner) (s inspect.ServerStats, err error) {
 	began, told := time.Now(), Told{}
-	for _, err := range told.Tell(ctx, r, "server", "memory", "clients", "replication", "stats") {
+	for _, err := range told.Tell(ctx, r, "server", "memory", "persistence", "clients", "replication", "stats") {
 		if err != nil {
 			return s, err
 		}
@@ -176,6 +176,7 @@ func ServerStats(ctx context.Context, r Runner) (s inspect.ServerStats, err erro
 	s.Version, s.Policy = told["redis_version"], told["maxmemory_policy"]
 	s.UsedMemory, s.MaxMemory = numberIn(told["used_memory"]), numberIn(told["maxmemory"])
 	s.Clients, s.Replicas, s.OpsASecond = countIn(told["connected_clients"]), countIn(told["connected_slaves"]), countIn(told["instantaneous_ops_per_sec"])
+	s.AppendOnly, s.SavedAt = told["aof_enabled"] == "1", Moment(1000*numberIn(told["rdb_last_save_time"]))
 	if up := numberIn(told["uptime_in_seconds"]); up > 0 {
 		s.StartedAt = began.Add(-time.Duration(up) * time.Second)
 	}

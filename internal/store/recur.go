@@ -172,8 +172,15 @@ func recurringTask(replies []redisconn.Reply, now int64) (t inspect.RecurringTas
 	}
 	times, _, _ := strings.Cut(fields[0], "|")
 	for word := range strings.FieldsSeq(times) {
-		if at := numberIn(word); t.Next.IsZero() && at > passed {
+		at := numberIn(word)
+		if at <= passed {
+			continue
+		}
+		if t.Next.IsZero() {
 			t.Next = Moment(at)
+		}
+		if len(t.Times) < 10 {
+			t.Times = append(t.Times, Moment(at))
 		}
 	}
 	if last := strings.SplitN(fields[2], ":", 3); len(last) == 3 {
