@@ -11,9 +11,9 @@ func Stays(prefix, key string, expires bool) bool {
 	failed, isFailed := strings.CutPrefix(rest, "failed:")
 	kind, _, _ := strings.Cut(failed, ":")
 	switch kind {
-	case "registry", "protocol", "state":
+	case "registry", "protocol", "state", "notes":
 		return true
-	case "once", "canceled", "result":
+	case "once", "canceled", "result", "history":
 		return expires
 	case "tasks", "ready", "aside", "copies":
 		return isFailed // failed tasks stay

@@ -68,8 +68,8 @@ func ReadNotes(ctx context.Context, r Runner, s keys.Space) (n Notes, err error)
 			continue
 		}
 		texts := readAs(r.Do(ctx, redisconn.Command("HMGET", redis.Args{s.Notes()}.AddFlat(short)...))[0], redis.Strings, &err)
-		for i, text := range texts {
-			n.read(short[i], text)
+		for i := range min(len(texts), len(short)) {
+			n.read(short[i], texts[i])
 		}
 	}
 	slices.SortFunc(n.Silences, func(a, b inspect.Silence) int {
