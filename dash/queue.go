@@ -96,7 +96,8 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 		slices.SortFunc(all, func(a, b inspect.RunningTask) int { return a.StartedAt.Compare(b.StartedAt) })
 		for _, t := range all {
 			r := row(t.Key, t.Payload)
-			r.At, r.ID, r.Worker, r.Error, r.Headers = t.StartedAt, t.WorkerID, now.worker(t.WorkerID), printable(t.LastError), len(t.Headers)
+			r.At, r.ID, r.Worker, r.Headers = t.StartedAt, t.WorkerID, now.worker(t.WorkerID), len(t.Headers)
+			r.Retries, r.Crashes, r.Error = t.Retries, t.Crashes, printable(t.LastError)
 			body.Rows = append(body.Rows, r)
 		}
 	case "named", "scheduled":

@@ -20,6 +20,7 @@ func TestLists(t *testing.T) {
 	q := peertest.Working(t, p, "q")
 	b := browse(t, p, nil)
 	peertest.Add(t, q, worqr.TaskSpec{Key: "running", Payload: []byte("it runs")})
+	peertest.Must(t, peertest.Take(t, q).Retry(t.Context(), 0))
 	peertest.Take(t, q)
 	b.shows("queue?name=q", "No task is on the list.")
 	b.shows("queue?name=q&tab=named", "No named task is ready.")
@@ -29,7 +30,7 @@ func TestLists(t *testing.T) {
 	peertest.Add(t, q, worqr.TaskSpec{Key: "now", Payload: []byte("may start")})
 	peertest.Enqueue(t, q, "alpha", "beta")
 	lists := map[string][]string{
-		"waiting": {"alpha", "beta"}, "running": {"it runs"}, "named": {"may start", `State">ready<`},
+		"waiting": {"alpha", "beta"}, "running": {"it runs", `Retries">1<`}, "named": {"may start", `State">ready<`},
 		"scheduled": {"not due yet", `State">scheduled<`, "behind it", ">blocked<"},
 	}
 	all := slices.Concat(slices.Collect(maps.Values(lists))...)
