@@ -89,6 +89,9 @@ func actions(f *fleet, b *tab, held *brake) []action {
 			return peertest.Stats(t, f.peer.Queue("more")).Workers == 0
 		}},
 		{verb: "sweep", page: "workers", says: "swept", so: func() bool { return true }},
+		{verb: "silence", before: func() { peertest.Enqueue(t, f.peer.Queue("nobody"), "x") }, page: "", on: func() { b.reads("no worker") },
+			fields: []string{"reason", "it moves"}, says: "silenced, for everybody", so: func() bool { return true }},
+		{verb: "unsilence", page: "", on: func() { b.reads("more") }, says: "no longer silenced", so: func() bool { return true }},
 		{verb: "check", page: "server", says: "checked", so: func() bool { return true }},
 		{verb: "delete", page: "queue?name=emails", says: "are deleted", so: func() bool { return stats().Waiting == 0 }},
 	}
