@@ -200,6 +200,11 @@ func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, er
 	if a.Worker != "" {
 		attrs = append(attrs, slog.String("worker", line(a.Worker, longestLogged)))
 	}
+	for _, name := range []string{"kind", "hours"} { // of a silence
+		if text := form.Get(name); text != "" {
+			attrs = append(attrs, slog.String(name, line(text, longestLogged)))
+		}
+	}
 	for _, name := range []string{"key", "payload"} {
 		if text := form.Get(name); text != "" && a.Verb != RequeueMatching && a.Verb != DiscardMatching {
 			sum := sha1.Sum([]byte(text))

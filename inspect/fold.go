@@ -38,7 +38,8 @@ func Fold(all []Finding) (lines []Line) {
 	all = slices.SortedStableFunc(slices.Values(all), Finding.Compare)
 	hidden := map[[2]string]bool{} // by kind and queue
 	for _, f := range all {
-		if f.rest() > 0 || f.Kind == "paused" && f.Severity == SeverityNotice && f.Count == 0 {
+		isSmall := f.Kind == "paused" && f.Severity == SeverityNotice && f.Count == 0 || f.Kind == "cluster" && !f.Severity.Harms()
+		if f.rest() > 0 || isSmall {
 			continue
 		}
 		for _, kind := range hides[f.Kind] {

@@ -135,7 +135,7 @@ func (a *player) turnstile(c *through) redis.Conn {
 func playerOf(t *testing.T, prefix string, script ...func(*worqr.Queue) error) *player {
 	t.Helper()
 	a := &player{script: script, stands: make(chan bool), goes: make(chan struct{})}
-	a.peer = openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: time.Hour}, a.turnstile)
+	a.peer = openThrough(t, redistest.Worker(t, redistest.URL(), prefix), worqr.Options{Prefix: prefix, Lease: time.Hour, NoHistory: true}, a.turnstile)
 	sure(a.peer.Queue("q").Stats(t.Context()))(t)
 	return a
 }

@@ -172,7 +172,7 @@ if size.ready <= 64 or earliest < math.huge then -- otherwise all who were idle 
   tell()
 end
 if fresh > 0 then
-  redis.call('HINCRBY', q.state, 'added', fresh)
+  redis.pcall('HINCRBY', q.state, 'added', fresh)
   redis.pcall('PUBLISH', q.channel .. 'enqueue', fresh)
 end
 return { names, skipped, alone and 1 or 0 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"slices"
 	"strings"
 	"time"
@@ -20,8 +21,10 @@ import (
 const (
 	MostSilences  = 100
 	mostHappened  = 100
-	noteBytes     = 1024
+	noteBytes     = 4096
+	mostNotes     = 1000 // in the hash; more were written by something else
 	notesRemember = 24 * time.Hour
+	notesStay     = 31 * 24 * time.Hour // longer than any silence
 )
 
 // ErrSilences says that there are too many silences.
@@ -52,11 +55,18 @@ func ReadNotes(ctx context.Context, r Runner, s keys.Space) (n Notes, err error)
 		return n, err
 	}
 	n.Now = time.UnixMilli(now)
-	fields, err := redis.Strings(r.One(ctx, redisconn.Command("HKEYS", s.Notes())))
-	if err != nil && !IsWrongType(err) {
+	size, err := redis.Int(r.One(ctx, redisconn.Command("HLEN", s.Notes())))
+	if IsWrongType(err) || err == nil && size == 0 {
+		return n, nil
+	}
+	if err == nil && size > mostNotes {
+		err = fmt.Errorf("%s has %d fields, more than worqr writes; delete it", s.Notes(), size)
+	}
+	if err != nil {
 		return n, err
 	}
-	for some := range slices.Chunk(fields[:min(len(fields), 10*mostHappened)], perPage) {
+	fields, err := redis.Strings(r.One(ctx, redisconn.Command("HKEYS", s.Notes())))
+	for some := range slices.Chunk(fields[:min(len(fields), mostNotes)], perPage) {
 		sizes := doEach(ctx, r, some, func(field string) redisconn.Call { return redisconn.Command("HSTRLEN", s.Notes(), field) })
 		var short []string
 		for i, reply := range sizes {
@@ -109,7 +119,6 @@ func Silence(ctx context.Context, r Runner, s keys.Space, silence inspect.Silenc
 		return ErrSilences
 	}
 	silence.Since = n.Now
-	n.Silences = append(n.Silences, silence)
 	return n.write(ctx, r, s, map[string]any{silenceField(silence.Kind, silence.Queue): silence})
 }
 
@@ -142,16 +151,11 @@ func Unhappen(ctx context.Context, r Runner, s keys.Space, h inspect.Happening) 
 }
 
 func (n *Notes) write(ctx context.Context, r Runner, s keys.Space, fields map[string]any) error {
-	args, last := redis.Args{s.Notes()}, n.Now.Add(notesRemember)
+	args := redis.Args{s.Notes()}
 	for field, note := range fields {
 		text, err := json.Marshal(note)
 		if err == nil && len(text) <= noteBytes {
 			args = args.Add(field, strings.ToValidUTF8(string(text), "?"))
-		}
-	}
-	for i := range n.Silences {
-		if n.Silences[i].Until.After(last) {
-			last = n.Silences[i].Until
 		}
 	}
 	var calls []redisconn.Call
@@ -159,7 +163,7 @@ func (n *Notes) write(ctx context.Context, r Runner, s keys.Space, fields map[st
 		calls = append(calls, redisconn.Command("HDEL", redis.Args{s.Notes()}.AddFlat(n.ended)...))
 	}
 	if len(args) > 1 {
-		calls = append(calls, redisconn.Command("HSET", args...), redisconn.Command("PEXPIRE", s.Notes(), last.Sub(n.Now).Milliseconds()))
+		calls = append(calls, redisconn.Command("HSET", args...), redisconn.Command("PEXPIRE", s.Notes(), notesStay.Milliseconds()))
 	}
 	return failure(r.Do(ctx, calls...))
 }

@@ -63,7 +63,7 @@ func TestRecurring(t *testing.T) {
 		return only
 	}
 	r := under()
-	is.Equal(*r, inspect.RecurringTask{Key: "x", Next: Moment(times[0]), Asserted: true})
+	is.Equal(*r, inspect.RecurringTask{Key: "x", Next: Moment(times[0]), Times: []time.Time{Moment(times[0]), Moment(times[1]), Moment(times[2])}, Asserted: true})
 
 	remove := func() {
 		t.Helper()

@@ -38,7 +38,7 @@ local function move(name, text)
       record.expires = 0
     end
     redis.call('HSET', q.tasks, back, write_record(record))
-    redis.call('HINCRBY', q.state, 'added', 1)
+    redis.pcall('HINCRBY', q.state, 'added', 1)
     make_ready(back, next_place())
     redis.pcall('DEL', q.result .. back)
   end
