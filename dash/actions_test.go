@@ -153,7 +153,7 @@ func TestReturn(t *testing.T) {
 	list := b.shows("queue?name=q&tab=running", "also held").text
 	_, link, _ := strings.Cut(list, `<a class="keyed" href="`)
 	link, _, _ = strings.Cut(link, `"`)
-	page := b.shows(strings.ReplaceAll(link, "&amp;", "&"), "Return it to the front", "This evicts replica-1").text
+	page := b.shows(strings.ReplaceAll(link, "&amp;", "&"), "Return to the front", "This evicts replica-1").text
 	value := func(name string) string {
 		_, v, _ := strings.Cut(page, `name="`+name+`" value="`)
 		v, _, _ = strings.Cut(v, `"`)

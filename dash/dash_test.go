@@ -152,7 +152,7 @@ func TestPages(t *testing.T) {
 
 	b.shows("", "acme", "emails", "Read-only.", `<dt>failed</dt><dd><a href="failed">3</a>`)
 	b.shows("queue?name=emails", "second", "Throughput", "polyline")
-	b.shows("queue?name=emails&tab=running", "replica-1", "to&#34;:&#34;ann")
+	b.shows("queue?name=emails&tab=running", "replica-1", "to&#34;:<wbr>&#34;ann")
 	b.shows("queue?name=emails&tab=scheduled", "invoice-7", "in 59 min")
 	b.shows("queue?name=emails&tab=named", "No named task is ready")
 	b.shows("failed", "emails", "3 tasks")
