@@ -88,7 +88,8 @@ type scribe struct {
 	mu      sync.Mutex // protects the fields below
 	noted   map[inspect.Happening]time.Time
 	pending []inspect.Happening
-	writing bool
+	over    map[inspect.Happening]bool // whose notes are to be removed first
+	writing chan struct{}              // closed when the goroutine ends; nil if there is none
 }
 
 // The scribe notes the same thing again after a minute, and only so many things at a time.
@@ -111,27 +112,47 @@ func (s *scribe) note(h inspect.Happening) {
 	}
 	s.noted[id] = now
 	s.pending = append(s.pending, h)
-	if !s.writing {
-		s.writing = true
-		go s.write()
+	s.writeLocked()
+}
+
+func (s *scribe) writeLocked() {
+	if s.writing == nil {
+		s.writing = make(chan struct{})
+		go s.write(s.writing)
 	}
 }
 
-func (s *scribe) write() {
+func (s *scribe) write(done chan struct{}) {
+	defer close(done)
 	for {
 		s.mu.Lock()
-		all := s.pending
-		s.pending = nil
-		s.writing = len(all) > 0
+		all, over := s.pending, s.over
+		s.pending, s.over = nil, nil
+		if len(all)+len(over) == 0 {
+			s.writing = nil
+		}
 		s.mu.Unlock()
-		if len(all) == 0 {
+		if len(all)+len(over) == 0 {
 			return
 		}
-		ctx, cancel := context.WithTimeout(s.peer.shutdown, s.peer.opts.CallTimeout)
-		err := store.Happen(ctx, s.peer.calls, s.peer.space, all)
+		ctx, cancel := context.WithTimeout(context.Background(), s.peer.opts.CallTimeout)
+		err := store.Happen(ctx, s.peer.calls, s.peer.space, all, over)
 		cancel()
 		if err != nil {
-			s.peer.log.Debug("worqr: noting what has happened", "notes", len(all), "err", err)
+			s.peer.log.Debug("worqr: noting what has happened", "notes", len(all)+len(over), "err", err)
+		}
+	}
+}
+
+// wait waits until all is written, or ctx ends.
+func (s *scribe) wait(ctx context.Context) {
+	s.mu.Lock()
+	writing := s.writing
+	s.mu.Unlock()
+	if writing != nil {
+		select {
+		case <-writing:
+		case <-ctx.Done():
 		}
 	}
 }
@@ -164,15 +185,14 @@ func (s *scribe) ended(queue string, keys []string) {
 func (s *scribe) begun(queue, key string) {
 	h := inspect.Happening{Kind: "job-gone", Queue: queue, Subject: "#" + logs.Hash(key)}
 	s.mu.Lock()
+	defer s.mu.Unlock()
 	delete(s.noted, h)
-	s.mu.Unlock()
-	go func() {
-		ctx, cancel := context.WithTimeout(s.peer.shutdown, s.peer.opts.CallTimeout)
-		defer cancel()
-		if err := store.Unhappen(ctx, s.peer.calls, s.peer.space, h); err != nil {
-			s.peer.log.Debug("worqr: removing a note", "queue", queue, "err", err)
-		}
-	}()
+	s.pending = slices.DeleteFunc(s.pending, func(o inspect.Happening) bool { return o == h })
+	if s.over == nil {
+		s.over = map[inspect.Happening]bool{}
+	}
+	s.over[h] = true
+	s.writeLocked()
 }
 
 // lost notes that Redis has lost writes.

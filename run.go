@@ -72,6 +72,7 @@ func (p *Peer) Run(ctx context.Context) error {
 	}
 	err := wrap("stop worker", p.alone(leave, func() error { return p.stopWorker(leave) }))
 	p.removals.Wait()
+	p.scribe.wait(leave)
 	if stuck+p.engine.Counts.Sum().Stuck.Load() > 0 { // the log says how many
 		err = errors.Join(err, wrap("run", errAbandoned))
 	}

@@ -352,6 +352,7 @@ func (p *Peer) Close() error {
 	if errors.Is(err, ErrNotStarted) {
 		err = nil
 	}
+	p.scribe.wait(ctx)
 	p.lines.Close()
 	p.flushLog()
 	return err

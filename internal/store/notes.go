@@ -127,8 +127,8 @@ func Unsilence(ctx context.Context, r Runner, s keys.Space, kind inspect.Finding
 	return redis.Bool(r.One(ctx, redisconn.Command("HDEL", s.Notes(), silenceField(kind, queue))))
 }
 
-// Happen notes what has happened, as of now.
-func Happen(ctx context.Context, r Runner, s keys.Space, all []inspect.Happening) error {
+// Happen notes what has happened, as of now, and removes the notes of what is over.
+func Happen(ctx context.Context, r Runner, s keys.Space, all []inspect.Happening, over map[inspect.Happening]bool) error {
 	n, err := ReadNotes(ctx, r, s)
 	if err != nil {
 		return err
@@ -138,16 +138,12 @@ func Happen(ctx context.Context, r Runner, s keys.Space, all []inspect.Happening
 		h.At = n.Now
 		fields[happenedField(&h)] = h
 	}
-	for _, h := range n.Happened[min(len(n.Happened), max(mostHappened-len(all), 0)):] { // the oldest
-		n.ended = append(n.ended, happenedField(&h))
+	for i, h := range n.Happened {
+		if i >= mostHappened-len(all) || over[inspect.Happening{Kind: h.Kind, Queue: h.Queue, Subject: h.Subject}] { // the oldest
+			n.ended = append(n.ended, happenedField(&h))
+		}
 	}
 	return n.write(ctx, r, s, fields)
-}
-
-// Unhappen removes the note that something has happened.
-func Unhappen(ctx context.Context, r Runner, s keys.Space, h inspect.Happening) error {
-	_, err := r.One(ctx, redisconn.Command("HDEL", s.Notes(), happenedField(&h)))
-	return err
 }
 
 func (n *Notes) write(ctx context.Context, r Runner, s keys.Space, fields map[string]any) error {
