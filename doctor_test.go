@@ -172,7 +172,7 @@ func TestExplain(t *testing.T) {
 	is.Equal(e.Copies[0].Before, 1)
 	is.True(strings.Contains(e.String(), "No worker serves this queue"))
 
-	peer := open(t, worqr.Options{Prefix: prefix, Lease: 500 * time.Millisecond, Name: "the worker"})
+	peer := open(t, worqr.Options{Prefix: prefix, Lease: time.Hour, Name: "the worker"})
 	q := working(t, peer, "q")
 	explain("waiting busy behind")
 	tasks := sure(q.StartTasks(t.Context(), 2))(t)

@@ -158,9 +158,9 @@ func TestContextEnds(t *testing.T) {
 	t.Parallel()
 	is := is.New(t)
 	file := filepath.Join(t.TempDir(), "pids")
+	start := time.Now()
 	ctx, cancel := context.WithTimeoutCause(t.Context(), time.Second, errTimeout)
 	defer cancel()
-	start := time.Now()
 	output, err := shell(ctx, make([]byte, 1<<20), `
 		trap '' TERM INT HUP
 		sleep 60 & echo $! >>"$1"
