@@ -44,7 +44,7 @@ func counted(p inspect.Period) [6]int64 {
 }
 
 // The history of random tasks, over days, is right to the task: no hour has anything before it happened, all is there a
-// minute later, unless Redis didn't answer, and minutes and hours agree.
+// heartbeat and a minute later, unless Redis didn't answer, and minutes and hours agree.
 func TestHistory(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -81,7 +81,7 @@ func TestHistory(t *testing.T) {
 		ends := make([]func(), len(peers))
 		var q *worqr.Queue
 		serve := func(i int) {
-			peers[i] = redis.Peer(&worqr.Options{Version: "v1"})
+			peers[i] = redis.Peer(&worqr.Options{Version: "v1", Lease: 3 * time.Minute})
 			q = peers[i].Queue("q")
 			q.Handle(handler, &worqr.HandleOptions{Concurrency: 3})
 			ends[i] = peers[i].Serve()
@@ -181,6 +181,30 @@ func TestHistory(t *testing.T) {
 		redis.Miniredis().FastForward(62 * 24 * time.Hour)
 		if n := kept(); n > 0 {
 			t.Errorf("%d keys stay", n)
+		}
+	})
+}
+
+// What is enqueued for later counts at once, even if nothing else happens.
+func TestHistoryOfLater(t *testing.T) {
+	Virtual(t, func(t *testing.T, redis *Redis) {
+		peer := redis.Peer(&worqr.Options{Lease: time.Minute})
+		q := peer.Queue("q")
+		q.Handle(func(context.Context, *worqr.Task) error { return nil }, nil)
+		defer peer.Serve()()
+		time.Sleep(time.Hour)
+		at := time.Now()
+		_, err := q.Add(t.Context(), worqr.TaskSpec{At: at.Add(5 * time.Hour)}, worqr.TaskSpec{Key: "a", At: at.Add(6 * time.Hour)})
+		must(t, err)
+		time.Sleep(2 * time.Minute)
+		all, err := q.History(t.Context(), at, time.Now(), time.Minute)
+		must(t, err)
+		var sum inspect.Period
+		for _, p := range all {
+			sum.Add(p)
+		}
+		if sum.Enqueued != 2 || sum.Started != 0 {
+			t.Errorf("recorded %+v", sum)
 		}
 	})
 }

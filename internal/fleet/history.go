@@ -47,7 +47,7 @@ func (w *worker) record() {
 	}
 }
 
-// busy returns the ids of queues on which tasks waited or ran at the last heartbeat.
+// busy returns the ids of queues of which the last heartbeat had something to record.
 func (w *worker) busy() (ids []string) {
 	w.mu.Lock()
 	defer w.mu.Unlock()

@@ -315,7 +315,7 @@ func (n *node) receive(m *member, pulse *store.Pulse, sent time.Time) {
 	}
 	n.worker.mu.Lock()
 	defer n.worker.mu.Unlock()
-	m.busy = pulse.Held > 0 || pulse.More != 0
+	m.busy = pulse.Held > 0 || pulse.More != 0 || pulse.Unrecorded
 	if pulse.Evict {
 		n.evictFromLocked(m)
 	}

@@ -65,7 +65,7 @@ type member struct {
 	node   *node     // that sends its heartbeats
 	due    time.Time // when to send a heartbeat, even if those of other queues aren't due; zero: with them
 	spared time.Time // until then, no worker is evicted from the queue, since it came from another node
-	busy   bool      // tasks waited or ran at the last heartbeat
+	busy   bool      // at the last heartbeat, tasks waited or ran, or some had been enqueued
 }
 
 func (m *member) membership() membership { return membership{m.queue.Keys, m.id} }

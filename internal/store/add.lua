@@ -17,7 +17,7 @@ local args = ARGV
 if #args - FIRST + 1 > 5 * MOST then
   return redis.error_reply('TOOLARGE a call has at most ' .. MOST .. ' tasks')
 end
-read_state('place', 'claimed')
+read_state('place', 'claimed', 'added')
 check_types(q, 'tasks', 'ready', 'schedule')
 
 -- Most names are new. found has the others; old, for their tasks in this call, where they are in found.
@@ -96,8 +96,10 @@ if #found > 0 then
   -- Puts a task behind the one that runs under its name, in place of what waits there.
   local function put_behind(name, task, n)
     local before = read_added(nexts[n] or '')
-    fresh = fresh + (before and 0 or 1)
-    if before then
+    if not before then
+      fresh = fresh + 1
+      redis.call('HINCRBY', q.state, 'added', 1)
+    else
       task.at = time_of_both(before.at, task)
       task.counts = task.counts and before.counts
       if task.keep then
@@ -144,13 +146,13 @@ if #found > 0 then
   end
 end
 
-place, fresh = redis.call('HINCRBY', q.state, 'place', #adds) - #adds, 0
+place, fresh = state.place, #adds - #found
+redis.call('HSET', q.state, 'place', string.format('%.0f', place + #adds), 'added', string.format('%.0f', state.added + fresh))
 for _, i in ipairs(adds) do
   local name, once = args[i], args[i + 3]
   if old[i] then
     change(i)
   else
-    fresh = fresh + 1
     records[#records + 1], records[#records + 2] = name, added .. string.sub(args[i + 4], 2)
     put(name, tonumber(args[i + 1]))
   end
@@ -172,7 +174,6 @@ if size.ready <= 64 or earliest < math.huge then -- otherwise all who were idle 
   tell()
 end
 if fresh > 0 then
-  redis.pcall('HINCRBY', q.state, 'added', fresh)
   redis.pcall('PUBLISH', q.channel .. 'enqueue', fresh)
 end
 return { names, skipped, alone and 1 or 0 }

@@ -8,7 +8,8 @@
 -- Returns {deadline, now, held, more, rank, idle, stops, asks}: when the lease would have expired, and the time, in ms
 -- of Redis; how many attempts the worker holds; how many tasks can start, also due and risky ones, or -1 in a pause, -2
 -- in a return; its rank among the idle workers, or -1; how many are idle, if it holds something; up to 1,000 attempts
--- that must stop; and a sum of what it's asked for: 1 to call evict, 2 if nobody asserts a schedule anymore.
+-- that must stop; and a sum of what it's asked for: 1 to call evict, 2 if nobody asserts a schedule anymore, 4 to call
+-- record, since tasks were enqueued.
 -- Fails with EVICTED if the worker isn't a member.
 local worker, lease, judge = ARGV[3], tonumber(ARGV[4]), ARGV[5] == '1'
 local working = q.working .. worker
@@ -18,7 +19,7 @@ local deadline = tonumber(redis.call('ZSCORE', q.workers, worker))
 if not deadline then
   return redis.error_reply('EVICTED the worker is not a member of the queue')
 end
-local sound = pcall(read_state, 'taken', 'lease', 'look') -- otherwise it only renews the lease
+local sound = pcall(read_state, 'taken', 'lease', 'look', 'added', 'seen') -- otherwise it only renews the lease
 
 redis.call('ZREM', q.suspects, worker) -- as first_write
 redis.call('ZADD', q.workers, string.format('%d', deadline_after(lease)), worker) -- Redis formats numbers slowly
@@ -42,6 +43,9 @@ if there then
   more = length + count('ZCARD', q.ready) + count('ZCARD', q.risky) + count('ZCOUNT', q.schedule, '-inf', now)
   if count('ZCOUNT', q.recurring, '-inf', '(' .. now) > 0 then
     asks = 2
+  end
+  if state.taken + length + state.added > state.seen then
+    asks = asks + 4
   end
 end
 if held > 0 then

@@ -34,7 +34,7 @@ local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
 -- Reads the pause and these numbers of the state, or all. Fails if they can't be changed: the state has another type, or a
--- number isn't one that HINCRBY and Lua can count up.
+-- number isn't one that HINCRBY and Lua can count up. Those of the history begin anew instead.
 local state = { paused = false, token = 0, place = 0, taken = 0, fence = 0, lease = 0, look = 0, claimed = 0 }
 local function read_state(...)
   local fields = ... and { ... } or { 'token', 'place', 'taken', 'fence', 'lease', 'look', 'claimed' }
@@ -43,7 +43,7 @@ local function read_state(...)
   for i, field in ipairs(fields) do
     local text = values[i + 1] or '0'
     if text ~= '0' and not string.find(text, '^%-?[1-9]%d*$') or math.abs(text) >= 2 ^ 53 then
-      error('WRONGTYPE the ' .. field .. ' of the queue is not a number', 0)
+      text = (field == 'added' or field == 'seen') and '0' or error('WRONGTYPE the ' .. field .. ' of the queue is not a number', 0)
     end
     state[field] = tonumber(text)
   end

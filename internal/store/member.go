@@ -109,6 +109,7 @@ type Pulse struct {
 	Stops      []string // attempts that must stop
 	Evict      bool     // call evict
 	Unasserted bool     // there are schedules that no peer asserts anymore
+	Unrecorded bool     // tasks were enqueued since the history was written
 }
 
 // HeartbeatCall returns the call of one heartbeat; several can be sent together. judge says that the
@@ -126,7 +127,7 @@ func ReadHeartbeat(reply redisconn.Reply) (*Pulse, error) {
 	}
 	p.Stops = in.strings()
 	asks := in.int()
-	p.Evict, p.Unasserted = asks&1 != 0, asks&2 != 0
+	p.Evict, p.Unasserted, p.Unrecorded = asks&1 != 0, asks&2 != 0, asks&4 != 0
 	return p, in.err
 }
 

@@ -25,7 +25,8 @@ local waiting = list + count('ZCARD', q.ready) + count('ZCARD', q.risky)
 local total = state.taken + list + state.added
 local enqueued = math.max(total - state.seen, 0)
 if state.seen == 0 then
-  enqueued = math.min(total, waiting + tonumber(ARGV[3]))
+  enqueued = math.min(total, waiting + count('ZCARD', q.schedule) + ARGV[3])
+  total = enqueued > 0 and total or 0
 end
 
 local first = list > 0 and redis.pcall('ZRANGE', q.ages, '(' .. state.taken, '+inf', 'BYSCORE', 'LIMIT', 0, 1)[1]
