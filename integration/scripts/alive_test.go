@@ -59,6 +59,10 @@ func TestHeartbeat(t *testing.T) {
 			"join round=0", "1", "HSET state look 5", "0", "ZADD leaving 0 v", "1",
 			"heartbeat", "now now 0 -2 -1 0 [] 1", "heartbeat", "now now 0 -2 -1 0 [] 0",
 		)},
+		{"what was enqueued for later isn't in the history yet", steps(
+			"join round=0", "1", "add"+task("k:a", "3000000000000", "always", "A"), "*", "heartbeat", "now now 0 0 -1 0 [] 4",
+			"record started=0", "1", "heartbeat", "now now 0 0 -1 0 [] 0",
+		)},
 		{"a schedule that nobody asserts", steps(
 			"join round=0", "1", "ZADD recurring now+60000 k:a", "1", "heartbeat", "now now 0 0 -1 0 [] 0",
 			"ZADD recurring 5 k:b", "1", "heartbeat judge=1", "now now 0 0 -1 0 [] 2",

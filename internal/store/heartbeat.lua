@@ -44,7 +44,7 @@ if there then
   if count('ZCOUNT', q.recurring, '-inf', '(' .. now) > 0 then
     asks = 2
   end
-  if state.taken + length + state.added > state.seen then
+  if held + more == 0 and state.taken + state.added > state.seen then
     asks = asks + 4
   end
 end
