@@ -223,6 +223,8 @@ func (r *RecurringTask) sentence(queue string) string {
 	switch {
 	case !r.Current.IsZero():
 		says += fmt.Sprintf("; the occurrence of %s hasn't ended", words.Clock(r.Current))
+	case r.LastOutcome != "" && r.LastDue.IsZero():
+		says += fmt.Sprintf("; the last run wasn't scheduled, and %s", became(r.LastOutcome))
 	case r.LastOutcome != "":
 		says += fmt.Sprintf("; the last occurrence, due %s, %s", words.Clock(r.LastDue), became(r.LastOutcome))
 	}

@@ -52,6 +52,7 @@ func TestRecursSentence(t *testing.T) {
 		{inspect.RecurringTask{Current: at, Asserted: true}, "It recurs on \"q\"; the occurrence of " + clock + " hasn't ended. No next run is planned."},
 		{inspect.RecurringTask{Next: at, LastDue: at, LastOutcome: "failed"}, "It recurs on \"q\"; the last occurrence, due " + clock + ", failed. The next time is " + clock +
 			". No live peer has its schedule, so it's withheld; start a peer that calls Every for it."},
+		{inspect.RecurringTask{Next: at, LastOutcome: "finished", Asserted: true}, "It recurs on \"q\"; the last run wasn't scheduled, and finished. The next time is " + clock + "."},
 		{inspect.RecurringTask{Next: at, LastDue: at, LastOutcome: "skipped", Asserted: true}, "It recurs on \"q\"; the last occurrence, due " + clock + ", was skipped. The next time is " + clock + "."},
 	} {
 		is.New(t).Equal((&inspect.Explanation{Queue: "q", Recurs: &test.recurs}).String(), test.says)

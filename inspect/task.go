@@ -64,7 +64,8 @@ type RecurringTask struct {
 	// Asserted reports whether a running peer has the schedule; otherwise it ends soon.
 	Asserted bool
 	// LastOutcome is "finished", "failed", "crashed", "canceled", "skipped", "lost", or "" if none
-	// has ended. LastDue is when that occurrence was due, LastAt when it ended.
+	// has ended. LastDue is when that occurrence was due, LastAt when it ended. A run of RunNow, or of Add under the key,
+	// counts if it has finished; then LastDue is zero.
 	LastOutcome     string
 	LastDue, LastAt time.Time
 }

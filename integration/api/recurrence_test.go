@@ -115,6 +115,17 @@ func TestRecurrence(t *testing.T) {
 	is.True(sure(jobs.RequeueFailed(t.Context(), failedTask.ID))(t) == 1)
 	is.Equal(receive(t, second.Reports, 1)[0].Key, failedTask.Key)
 	second.Tell("return")
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: c.Prefix})
+	is.Equal(len(about(sure(doctor.Check(t.Context(), nil))(t), "job-failed")), 1)
+	is.True(sure(jobs.RunNow(t.Context(), "cleanup"))(t))
+	is.Equal(receive(t, second.Reports, 1)[0].Key, "cleanup")
+	second.Tell("return")
+	eventually(t, "a good run by hand ends the finding", func() bool {
+		return len(about(sure(doctor.Check(t.Context(), nil))(t), "job-failed")) == 0
+	})
+	r = recurring(t, jobs)["cleanup"]
+	is.Equal(r.LastOutcome, "finished")
+	is.True(r.LastDue.IsZero() && r.Next.Equal(c.First.Add(day)))
 	eventually(t, "only tomorrow's is left", func() bool {
 		s := scheduled(t, jobs)
 		return len(s) == 1 && s[0].Key == "cleanup" && s[0].DueAt.Equal(c.First.Add(day)) && stats(t, jobs).Running == 0

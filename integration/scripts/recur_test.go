@@ -202,7 +202,7 @@ func TestOccurrences(t *testing.T) {
 	})
 }
 
-// The last outcome is that of an occurrence, not of a task that was added under its name.
+// The last outcome is that of an occurrence, or that a later task under its name has finished.
 func TestLastOutcome(t *testing.T) {
 	last := func(outcome string) [][2]string {
 		return steps("HGET recurrence last:k:a", outcome+":"+t1+":now")
@@ -225,10 +225,13 @@ func TestLastOutcome(t *testing.T) {
 			begun(), end("retry 60000 why"), none, "remove name=k:a how=removed", "1 ''", last("canceled"),
 		)},
 		{"deleted with its queue", steps(inForce(t1), "delete first=1", "0", last("canceled"))},
-		{"a task that was added isn't one", steps(
-			inForce(t1), "add"+task("k:a", "0", "always", "A"), "*", taken(1), end("done 0 ''"), none,
-			"add"+task("k:b", "0", "always", "A"), "*", "start round=2 wanted=1", "*",
+		{"a task that was added has finished", steps(
+			inForce(t1), "add"+task("k:a", "0", "always", "A"), "*", taken(1), end("done 0 ''"), "HGET recurrence last:k:a", "finished:0:now",
+			"HGET recurrence passed:k:a", "5", "add"+task("k:b", "0", "always", "A"), "*", "start round=2 wanted=1", "*",
 			"finish w.2.9.1n 2 k:b done 0 ''", "[] 0", "HEXISTS recurrence last:k:b", "0",
+		)},
+		{"a task that was added hasn't finished", steps(
+			inForce(t1), "add"+task("k:a", "0", "always", "A"), "*", taken(1), end("fail 0 failed:why"), none,
 		)},
 		{"its schedule ends: nothing is left, also if it ends later", steps(
 			begun(), "HSET recurrence last:k:a finished:1:1", "1", "ZADD recurring 5 k:a", "0",

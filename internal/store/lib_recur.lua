@@ -1,5 +1,5 @@
 -- lib_recur: occurrences of schedules. In recurrence, name has "times|record", passed:name the time up to which its
--- occurrences have passed, and last:name how the last one ended; prints:name is for recur.
+-- occurrences have passed, and last:name how the last one ended, or that another run finished; prints:name is for recur.
 -- In the record of a schedule, expires is after how many ms an occurrence is too late; in that of an occurrence, it's 0.
 
 local function passed_of(name)
@@ -8,7 +8,7 @@ end
 
 -- Notes that an occurrence has passed, and with it all times of its schedule up to now; and how it has ended, if it has.
 local function note_passed(name, occurrence, how)
-  local recurs = occurrence > 0 and redis.call('ZSCORE', q.recurring, name)
+  local recurs = (occurrence > 0 or how == 'finished') and redis.call('ZSCORE', q.recurring, name)
   if recurs and occurrence > passed_of(name) then
     redis.call('HSET', q.recurrence, 'passed:' .. name, math.max(now, occurrence))
   end
