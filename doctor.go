@@ -49,8 +49,12 @@ func (p *Peer) examine(ctx context.Context, opts *inspect.CheckOptions, repair b
 	if repair {
 		runner = p.calls
 	}
+	notes, unnoted := store.ReadNotes(ctx, p.reads, p.space)
+	if store.IsWrongType(unnoted) {
+		unnoted = nil // the report says that
+	}
 	config := doctor.Config{
-		Runner: runner, Space: p.space, Lease: lease, Repair: repair, Prefix: p.prefix(), Limits: o,
+		Runner: runner, Space: p.space, Lease: lease, Repair: repair, Prefix: p.prefix(), Limits: o, Notes: notes,
 	}
 	if p.lines.InCluster() {
 		config.Nodes = p.lines.Nodes
@@ -62,20 +66,11 @@ func (p *Peer) examine(ctx context.Context, opts *inspect.CheckOptions, repair b
 	}
 	if r != nil {
 		p.addFindings(ctx, r, o.Ignore)
-		p.judgeNotes(ctx, r, o)
+		r.Findings = append(r.Findings, doctor.Judge(&inspect.Sight{At: notes.Now, Happened: notes.Happened, Unnoted: unnoted, Limits: o})...)
+		doctor.Silence(r.Findings, notes.Silences, notes.Now)
+		doctor.Sort(r)
 	}
 	return r, lacking(err)
-}
-
-// judgeNotes adds to a report what has happened lately, and marks what is silenced.
-func (p *Peer) judgeNotes(ctx context.Context, r *inspect.CheckReport, o inspect.CheckOptions) {
-	n, err := store.ReadNotes(ctx, p.reads, p.space)
-	if err != nil {
-		return // the report says what is wrong, and nothing depends on notes
-	}
-	r.Findings = append(r.Findings, doctor.Judge(&inspect.Sight{At: n.Now, Happened: n.Happened, Limits: o})...)
-	doctor.Silence(r.Findings, n.Silences, n.Now)
-	doctor.Sort(r)
 }
 
 // lacking adds advice to a denial: a worker's ACL rule isn't enough for a check.

@@ -13,6 +13,7 @@ type Sight struct {
 	At       time.Time
 	Err      error // why Redis can't be read; then the rest is older
 	Unlisted error // why not all workers could be listed
+	Unnoted  error // why the notes can't be read
 	Queues   []QueueSight
 	Workers  []Worker
 	Server   ServerStats

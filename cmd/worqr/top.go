@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/cmd/worqr/internal/top"
+	"github.com/worqr/worqr/inspect"
 )
 
 type topCommand struct {
@@ -26,20 +27,27 @@ func (c *topCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	if !isTerminal(con.out) || !isTerminal(con.in) {
 		return errors.New("top needs a terminal; in a script, use: worqr queues --json")
 	}
-	return top.Run(ctx, &shown{f}, top.Options{
+	return top.Run(ctx, &shown{fleet: f}, top.Options{
 		Every: c.Every, Where: printable(addressOf(c.Redis)), ReadOnly: c.ReadOnly, Show: brief[string], In: con.in, Out: con.out,
 	})
 }
 
 // shown is the fleet for top.
-type shown struct{ *fleet }
+type shown struct {
+	*fleet
+	hour  time.Time
+	usual map[string]*inspect.Usual // by queue, in this hour
+}
 
 func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 	names, err := s.names(ctx, nil)
 	if err != nil {
 		return nil, err
 	}
-	now := &top.Snapshot{At: time.Now()}
+	now, asked := &top.Snapshot{At: time.Now()}, false
+	if hour := now.At.Truncate(time.Hour); hour != s.hour {
+		s.hour, s.usual = hour, map[string]*inspect.Usual{}
+	}
 	for row, err := range s.counts(ctx, names) {
 		q := top.Queue{Name: row.Queue, QueueStats: row.QueueStats}
 		if u := asUnread(err); u != nil {
@@ -47,10 +55,16 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 		} else if err != nil {
 			return nil, err
 		}
+		if busy := q.Waiting > 0 && q.IdleWorkers == 0; (busy || q.Failed > 0) && s.usual[q.Name] == nil && !asked { // one in a look
+			hours, _ := s.Queue(q.Name).History(ctx, s.hour.Add(-24*time.Hour), s.hour, time.Hour) // without one, nothing is usual
+			usual := inspect.UsualOf(hours)
+			s.usual[q.Name], asked = &usual, true
+		}
+		q.Usual = s.usual[q.Name]
 		now.Queues = append(now.Queues, q)
 	}
 	now.Workers, now.Unlisted = s.workers(ctx)
-	now.Happened, now.Silences, _ = s.Notes(ctx) // both are only shown if they can be read
+	now.Happened, now.Silences, now.Unnoted = s.Notes(ctx)
 	now.Server, _ = s.Server(ctx)
 	return now, nil
 }

@@ -78,6 +78,33 @@ func TestSilence(t *testing.T) {
 	is.Equal(len(all), 100)
 }
 
+// If the notes can't be read, silences don't count, and a finding says so.
+func TestUnreadableNotes(t *testing.T) {
+	is := parallel(t)
+	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
+	doctor := openDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix, Lease: 150 * time.Millisecond})
+	enqueue(t, doctor.Queue("q"), "x")
+	is.NoErr(doctor.Silence(t.Context(), inspect.Silence{Kind: "no-worker", Reason: "known", Until: time.Now().Add(time.Hour)}))
+	is.True(about(sure(doctor.Check(t.Context(), nil))(t), "no-worker")[0].Silenced != nil)
+	for i := range 1000 {
+		is.NoErr(conn.Send("HSET", prefix+":notes", i, "x")) // another program's
+	}
+	redistest.Do(t, conn, "")
+	report := sure(doctor.Check(t.Context(), nil))(t)
+	is.True(about(report, "no-worker")[0].Silenced == nil)
+	f := about(report, "unreadable")[0]
+	is.Equal([]any{f.Severity, f.Title}, []any{inspect.SeverityRisk, "The notes can't be read"})
+	is.True(strings.Contains(f.Text, "1001 fields") && strings.Contains(f.Text, "Silences don't count"))
+
+	redistest.Do(t, conn, "DEL", prefix+":notes")
+	redistest.Do(t, conn, "SET", prefix+":notes", "x")
+	_, _, err := doctor.Notes(t.Context())
+	is.True(err != nil)
+	report = sure(doctor.Check(t.Context(), nil))(t)
+	is.Equal(len(about(report, "unreadable")), 0)
+	is.Equal(about(report, "wrong-type")[0].Key, prefix+":notes")
+}
+
 // What died and what was dropped is known to all for a day.
 func TestNotes(t *testing.T) {
 	is := parallel(t)

@@ -130,5 +130,7 @@ func (c *checkup) found(f inspect.Finding) {
 	if len(c.said) < 10*maxFindings { // beyond this, findings may be counted twice
 		c.said[id] = true
 	}
-	add(&c.report, f)
+	all := []inspect.Finding{f}
+	Silence(all, c.Notes.Silences, c.Notes.Now)
+	add(&c.report, all[0])
 }

@@ -23,6 +23,7 @@ type Config struct {
 	Repair bool
 	Prefix string // as shown in the report
 	Limits inspect.CheckOptions
+	Notes  store.Notes // with the silences
 }
 
 // A checkup is one walk through the keyspace. It finds keys page by page, and scripts then check

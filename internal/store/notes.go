@@ -56,7 +56,7 @@ func ReadNotes(ctx context.Context, r Runner, s keys.Space) (n Notes, err error)
 	}
 	n.Now = time.UnixMilli(now)
 	size, err := redis.Int(r.One(ctx, redisconn.Command("HLEN", s.Notes())))
-	if IsWrongType(err) || err == nil && size == 0 {
+	if err == nil && size == 0 {
 		return n, nil
 	}
 	if err == nil && size > mostNotes {

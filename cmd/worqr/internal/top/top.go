@@ -31,6 +31,7 @@ type Snapshot struct {
 	Workers []inspect.Worker
 
 	Unlisted error // why not all workers could be listed
+	Unnoted  error // why the notes can't be read
 	Server   inspect.ServerStats
 	Happened []inspect.Happening
 	Silences []inspect.Silence
@@ -40,7 +41,8 @@ type Snapshot struct {
 type Queue struct {
 	Name string
 	inspect.QueueStats
-	Unread error // why it can't be read
+	Unread error          // why it can't be read
+	Usual  *inspect.Usual // nil: unknown
 }
 
 // Options configure Run.
@@ -162,11 +164,14 @@ func (m *model) take(s *Snapshot) {
 
 // sight returns what the snapshot shows, and what has changed.
 func (m *model) sight() inspect.Sight {
-	all := inspect.Sight{At: m.now.At, Unlisted: m.now.Unlisted, Workers: m.now.Workers, Server: m.now.Server, Happened: m.now.Happened, Silences: m.now.Silences}
+	all := inspect.Sight{At: m.now.At, Unlisted: m.now.Unlisted, Unnoted: m.now.Unnoted, Workers: m.now.Workers, Server: m.now.Server, Happened: m.now.Happened, Silences: m.now.Silences}
 	for _, q := range m.now.Queues {
 		of := inspect.QueueSight{Name: q.Name, Err: q.Unread, QueueStats: q.QueueStats}
 		if h := m.past[q.Name]; q.Unread == nil {
 			of.Recent = h.recent()
+		}
+		if q.Usual != nil {
+			of.Usual = *q.Usual
 		}
 		all.Queues = append(all.Queues, of)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -189,6 +190,25 @@ func TestAway(t *testing.T) {
 	m.Update(looked{at(0, of("a", stats{Waiting: 1})), nil})
 	m.Update(m.look())
 	is.True(strings.Contains(text(m), "AWAY") && strings.Contains(text(m), "no worker"))
+}
+
+// What hangs is judged by how long the queue's tasks usually run, as in a check; and what can't be read is said.
+func TestWrong(t *testing.T) {
+	is := is.New(t)
+	for usual, wrong := range map[time.Duration]bool{0: true, time.Minute: true, time.Hour: false} {
+		m := showing(t, &fake{})
+		for _, second := range []int{0, 240} {
+			q := of("a", stats{Waiting: 1, Running: 1, Workers: 1, Tokens: 7})
+			q.Usual = &inspect.Usual{RunTime: usual}
+			s := at(second, q)
+			s.Unnoted = errors.New("the notes are damaged")
+			m.Update(looked{s, nil})
+		}
+		is.Equal(strings.Contains(text(m), "Nothing starts"), wrong)
+		is.True(slices.ContainsFunc(m.causes, func(l inspect.Line) bool {
+			return l.Kind == "unreadable" && strings.HasPrefix(l.Text, "the notes are damaged. Silences don't count")
+		}))
+	}
 }
 
 func TestShort(t *testing.T) {
