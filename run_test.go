@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -274,4 +275,28 @@ func TestCloseAndRun(t *testing.T) {
 	other := open(t, worqr.Options{})
 	is.NoErr(other.Close())
 	is.True(is_(other.Run(t.Context()), worqr.ErrShutdown))
+}
+
+// A call is counted that Redis didn't take before its deadline; one that was canceled, or too late from the start, isn't.
+func TestEnqueuesThatComeToNothing(t *testing.T) {
+	is := parallel(t)
+	silent, err := net.Listen("tcp", "127.0.0.1:0")
+	is.NoErr(err)
+	defer silent.Close()
+	p := sure(worqr.Open("redis://"+silent.Addr().String(), nil))(t)
+	q := p.Queue("q")
+	late, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	is.True(errors.Is(q.Enqueue(late, []byte("x")), context.DeadlineExceeded))
+	is.Equal(p.Stats().EnqueuesRefused, int64(1))
+	is.True(q.Enqueue(late, []byte("x")) != nil)
+	ended, end := context.WithCancel(t.Context())
+	time.AfterFunc(50*time.Millisecond, end)
+	is.True(q.Enqueue(ended, []byte("x")) != nil)
+	is.Equal(p.Stats().EnqueuesRefused, int64(1))
+	soon, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	_, err = q.Add(soon, worqr.TaskSpec{Payload: []byte("x")})
+	is.True(errors.Is(err, context.DeadlineExceeded))
+	is.Equal(p.Stats().EnqueuesRefused, int64(2))
 }

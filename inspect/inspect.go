@@ -75,7 +75,7 @@ type PeerStats struct {
 	RunningHandlers int64
 	StuckHandlers   int64 // abandoned and still running
 	LostWrites      int64 // how many times this peer noticed that Redis lost writes
-	EnqueuesRefused int64 // calls that added no task, since Redis refused them or wasn't reached
+	EnqueuesRefused int64 // calls that added no task, since Redis refused them or wasn't reached in time
 	// ClockAhead is by how much this peer's clock is ahead of Redis's, by its heartbeats; see Worker.
 	ClockAhead time.Duration
 }

@@ -92,27 +92,29 @@ func enqueueCall(q keys.Queue, nonce string, window time.Duration, payloads []an
 // Enqueue puts payloads at the back of the list, all or none. The call may be combined with others.
 // It fails with ErrTooLarge.
 func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) error {
-	k := p.of(q)
+	k, began := p.of(q), ctx.Err() == nil
 	in := read(p.calls.One(ctx, k.enqueue.Call(redisconn.Payloads(ctx, payloads))))
-	return p.added(ctx, q, k, in.int() == 2, in.err)
+	return p.added(ctx, began, q, k, in.int() == 2, in.err)
 }
 
 // EnqueueOnce is Enqueue, once for each nonce within the window, at least 1 ms. fresh is true for the
 // call that did it.
 func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, window time.Duration, payloads [][]byte) (fresh bool, err error) {
+	began := ctx.Err() == nil
 	window = max(window, time.Millisecond)
 	in := read(p.calls.One(ctx, enqueueCall(q.Keys, nonce, window, redisconn.Payloads(ctx, payloads))))
 	n := in.int()
-	return n > 0, p.added(ctx, q, p.of(q), n == 2, in.err)
+	return n > 0, p.added(ctx, began, q, p.of(q), n == 2, in.err)
 }
 
-// added handles the result of a call. alone says that nothing else waits, and nobody serves the queue:
-// it may have been deleted, and its name taken off the list of queues.
-func (p *Producer) added(ctx context.Context, q Target, k *queueState, alone bool, err error) error {
+// added handles the result of a call that began before ctx had ended, or not. alone says that nothing else waits, and
+// nobody serves the queue: it may have been deleted, and its name taken off the list of queues.
+func (p *Producer) added(ctx context.Context, began bool, q Target, k *queueState, alone bool, err error) error {
 	if err == nil || ctx.Err() == nil { // otherwise err says nothing about Redis
 		p.log.Called(err)
 	}
-	p.judge(q, k, err)
+	late := began && ctx.Err() == context.DeadlineExceeded && errors.Is(err, context.Cause(ctx)) && !errors.Is(err, ErrUnknown)
+	p.judge(q, k, err, late)
 	if errors.Is(err, ErrUnknown) {
 		k.listed.Store(false) // it's unknown whether the queue was alone
 	}
@@ -122,12 +124,12 @@ func (p *Producer) added(ctx context.Context, q Target, k *queueState, alone boo
 	return err
 }
 
-// judge counts a call that has added nothing, and logs when Redis begins and ends to refuse new tasks. The Log tells that
-// Redis doesn't answer.
-func (p *Producer) judge(q Target, k *queueState, err error) {
+// judge counts a call that has added nothing; a late one didn't reach Redis before its deadline. It logs when Redis
+// begins and ends to refuse new tasks. The Log tells that Redis doesn't answer.
+func (p *Producer) judge(q Target, k *queueState, err error, late bool) {
 	ours := errors.Is(err, ErrDuplicate) || errors.Is(err, ErrTooLarge) || IsMisplaced(err) // the caller's mistakes
 	refused := IsAnswer(err) && !ours
-	if refused || IsUnsent(err) {
+	if refused || late || IsUnsent(err) {
 		p.Refused.Add(1)
 	}
 	if refused || err == nil && k.failing.Load() {
@@ -264,7 +266,7 @@ func readAdd(reply redisconn.Reply, n int) (names []string, skipped []int, alone
 // which is no task's if that call enqueued. It fails with ErrDuplicate if a unique task is waiting or
 // running, and with ErrTooLarge. The same name or nonce twice is an error.
 func (p *Producer) Add(ctx context.Context, q Target, tasks []Task) (names []string, skipped []int, err error) {
-	k := p.of(q)
+	k, began := p.of(q), ctx.Err() == nil
 	names, skipped, alone, err := readAdd(reply(p.calls.One(ctx, addCall(k.shared, tasks))), len(tasks))
-	return names, skipped, p.added(ctx, q, k, alone, err)
+	return names, skipped, p.added(ctx, began, q, k, alone, err)
 }
