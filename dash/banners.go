@@ -35,7 +35,7 @@ func (d *dashboard) banners(s *snapshot, queue string) []banner {
 		if l.Kind == "unreachable" && !s.At.IsZero() {
 			b.Text += " This page shows the state at " + s.At.Format("15:04:05") + "."
 		}
-		b.Actions = d.opts.AllowActions
+		b.Actions = d.opts.AllowActions && s.err == nil
 		if checked := at[idOf(l.Finding)]; !checked.IsZero() {
 			b.Age = age(time.Since(checked))
 		}
@@ -94,7 +94,7 @@ func pageOf(f *inspect.Finding, queue string) (to, label string) {
 	case "backlog":
 		return link("queue", "name", queue), "Queue"
 	case "job-failed", "job-late", "job-gone":
-		return link("recurring"), "Recurring"
+		return link("recurring", "name", queue), "Recurring"
 	}
 	return link("server") + "#findings", "All findings"
 }

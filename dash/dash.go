@@ -115,6 +115,7 @@ type dashboard struct {
 	jobs    *jobs
 	check   *checkup
 	judged  judged
+	pasts   pasts
 	pages   map[string]builder
 	servers servers
 	assets  map[string]*asset
@@ -135,7 +136,13 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	d.log = cmp.Or(d.opts.Logger, slog.Default())
 	d.cross = cmp.Or(d.opts.CrossOrigin, http.NewCrossOriginProtection())
 	d.hooks = &hooks{opts: &d.opts, log: d.log, patience: hookPatience, partPatience: partPatience, told: map[string]time.Time{}, calls: map[string]calls{}}
-	d.check = &checkup{check: func(ctx context.Context) (*inspect.CheckReport, error) { return peer.Check(ctx, d.opts.Check) }}
+	d.check = &checkup{check: func(ctx context.Context) (*inspect.CheckReport, error) {
+		report, err := peer.Check(ctx, d.opts.Check)
+		if err == nil {
+			d.reveal(ctx, report.Findings)
+		}
+		return report, err
+	}}
 	d.hub = &hub{fleet: fleet{peer: peer}, interval: d.opts.Interval, seen: func(s *snapshot) { d.follow(s, false) }}
 	d.finds = &searches{shows: d.hub.shows}
 	d.recur = &recurrences{peer: peer}

@@ -1,6 +1,9 @@
 package dash
 
 import (
+	"context"
+	"crypto/sha1"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -39,6 +42,24 @@ func (d *dashboard) findings(s *snapshot, queue string) (all []inspect.Finding, 
 		}
 	}
 	return all, checked
+}
+
+// reveal names the recurring tasks in the findings of a check, which have only digests of their keys: pages show those.
+func (d *dashboard) reveal(ctx context.Context, all []inspect.Finding) {
+	for i := range all {
+		f := &all[i]
+		if f.Kind != "job-failed" && f.Kind != "job-late" {
+			continue
+		}
+		for t, err := range d.peer.Queue(f.Queue).Recurring(ctx) {
+			if err != nil {
+				break
+			}
+			if id := fmt.Sprintf("k:#%x", sha1.Sum([]byte(t.Key))); id == f.Subject {
+				f.Text, f.Detail = strings.ReplaceAll(f.Text, id, line(t.Key, 60)), strings.ReplaceAll(f.Detail, id, line(t.Key, 60))
+			}
+		}
+	}
 }
 
 // judged is what a snapshot shows.

@@ -58,15 +58,20 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 	if err != nil {
 		return nil, err
 	}
-	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, cmp.Or(state.at, now.At)), Tab: cmp.Or(query.Get("tab"), "waiting"), Job: d.jobs.of(state.name)}
+	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, cmp.Or(state.at, now.At)), Job: d.jobs.of(state.name)}
 	c := state.counts
 	body.Count = map[string]int{"waiting": c.Waiting - c.Named, "named": c.Named, "scheduled": c.Scheduled, "running": c.Running}
+	if body.Tab = query.Get("tab"); body.Tab == "" {
+		full := slices.IndexFunc(tabs, func(t tab) bool { return body.Count[t.Name] > 0 })
+		body.Tab = tabs[max(full, 0)].Name
+		query.Set("tab", body.Tab) // so that the stream stays on it
+	}
 	live := []string{"queue-totals", "drain", "charts", "tasks", "job", "lists"}
 	if d.opts.AllowActions {
 		live = append(live, "pause")
 	}
 	if of := spanNamed(query.Get("span")); of.Name != "" && now.err == nil {
-		body.Span, live = of.Name, slices.DeleteFunc(live, func(part string) bool { return part == "charts" })
+		body.Span = of.Name
 		if body.Charts, err = d.past(ctx, state.name, of); err != nil {
 			body.NoPast = printable(err.Error())
 		}

@@ -22,7 +22,8 @@ func TestLists(t *testing.T) {
 	peertest.Add(t, q, worqr.TaskSpec{Key: "running", Payload: []byte("it runs")})
 	peertest.Must(t, peertest.Take(t, q).Retry(t.Context(), 0))
 	peertest.Take(t, q)
-	b.shows("queue?name=q", "No task is on the list.")
+	b.shows("queue?name=q", "it runs", `&amp;tab=running">`) // the first list that has tasks, also in the stream
+	b.shows("queue?name=q&tab=waiting", "No task is on the list.")
 	b.shows("queue?name=q&tab=named", "No named task is ready.")
 	b.shows("queue?name=q&tab=scheduled", "Nothing is scheduled.")
 	peertest.Add(t, q, worqr.TaskSpec{Key: "running", Payload: []byte("behind it")})

@@ -43,6 +43,7 @@ type snapshot struct {
 	Server   inspect.ServerStats
 	happened []inspect.Happening
 	silences []inspect.Silence
+	unnoted  error // why both couldn't be read, and may be older
 }
 
 // A queueState is the known state of one queue.
@@ -57,6 +58,14 @@ type queueState struct {
 	unlisted bool              // they're from an earlier snapshot
 	usual    inspect.Usual     // by its history, if that matters
 	missing  time.Duration     // how long it has had more workers than are registered
+}
+
+// Unsilenced says why silences couldn't be read; "" if they were.
+func (s *snapshot) Unsilenced() string {
+	if s.unnoted == nil || s.err != nil {
+		return ""
+	}
+	return printable(s.unnoted.Error())
 }
 
 // Workers returns how many are registered.
@@ -99,10 +108,12 @@ func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
 	var asked sync.WaitGroup
 	var sources []section
 	asked.Go(func() { sources = sections(ctx, f.peer) })
-	var happened []inspect.Happening
-	var silences []inspect.Silence
+	happened, silences, unnoted := last.happened, last.silences, error(nil)
 	asked.Go(func() {
-		happened, silences, _ = f.peer.Notes(ctx) // if Redis can't be read, the snapshot says so
+		h, s, err := f.peer.Notes(ctx)
+		if unnoted = err; err == nil {
+			happened, silences = h, s
+		}
 		f.askServer(ctx)
 	})
 	next, err := f.counted(ctx, last, begun)
@@ -113,7 +124,7 @@ func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
 		failed.err, failed.Took, failed.Sources = err, took, sources
 		return &failed
 	}
-	next.Took, next.Sources, next.happened, next.silences, next.Server = took, sources, happened, silences, f.server
+	next.Took, next.Sources, next.happened, next.silences, next.unnoted, next.Server = took, sources, happened, silences, unnoted, f.server
 	if next.answered.After(begun) {
 		next.Took = next.answered.Sub(begun) // the next one doesn't need to wait longer for queues that don't answer
 	}
@@ -188,8 +199,11 @@ const (
 	mostHistories = 16
 )
 
-// compare reads the history of the queues that may have problems, to compare with.
+// compare reads the history of the queues that may have problems, to compare with. What can't be read is read again
+// for the next snapshot.
 func (f *fleet) compare(ctx context.Context, next *snapshot) {
+	ctx, end := context.WithTimeout(ctx, queueTimeout)
+	defer end()
 	asked := 0
 	for _, q := range next.queues {
 		recent, _ := q.past.trend()
@@ -201,8 +215,10 @@ func (f *fleet) compare(ctx context.Context, next *snapshot) {
 			if f.usual == nil || len(f.usual) > mostCounts {
 				f.usual = map[string]usual{}
 			}
-			hours, _ := f.peer.Queue(q.name).History(ctx, now.Add(-24*time.Hour), now.Truncate(time.Hour), time.Hour) // without one, nothing is usual
-			f.usual[q.name], asked = usual{inspect.UsualOf(hours), now}, asked+1
+			asked++
+			if hours, err := f.peer.Queue(q.name).History(ctx, now.Add(-24*time.Hour), now.Truncate(time.Hour), time.Hour); err == nil {
+				f.usual[q.name] = usual{inspect.UsualOf(hours), now}
+			}
 		}
 		q.usual = f.usual[q.name].Usual
 	}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/dash"
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
 	"github.com/worqr/worqr/internal/redistest"
 )
@@ -27,6 +28,19 @@ func TestDamagedQueue(t *testing.T) {
 	is.True(!strings.Contains(r.text, "Redis can&#39;t be reached"))
 	b.shows("queue?name=well", "<code>x</code>")
 	b.shows("recurring", "can’t be read: queue &#34;bad&#34;: ", "WRONGTYPE")
+}
+
+// What can't be read is said: the pages don't ignore silences without a word.
+func TestDamagedNotes(t *testing.T) {
+	parallel(t)
+	prefix, conn := redistest.Prefix(t), redistest.Conn(t)
+	p := peertest.OpenDoctor(t, redistest.URL(), worqr.Options{Prefix: prefix})
+	peertest.Enqueue(t, p.Queue("q"), "x")
+	b := browse(t, p, &dash.Options{Interval: 100 * time.Millisecond})
+	peertest.Must(t, p.Silence(t.Context(), inspect.Silence{Kind: "no-worker", Reason: "known", Until: time.Now().Add(time.Hour)}))
+	b.shows("", "Silenced: No worker")
+	redistest.Do(t, conn, "EVAL", "for i = 1, 10000 do redis.call('HSET', KEYS[1], i, 1) end", 1, prefix+":notes") // by another program
+	b.shows("", "Silences can’t be read, so some may be missing: ", "fields, more than worqr writes", "Silenced: No worker")
 }
 
 // While a node of a cluster is frozen, its queues have banners, and those of the other nodes stay up

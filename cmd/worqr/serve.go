@@ -2,8 +2,6 @@ package main
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
 	"fmt"
 	"log/slog"
 	"net"
@@ -45,18 +43,19 @@ func isLocal(host string) bool {
 
 func (c *serveCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	log := slog.New(slog.NewTextHandler(con.errs, nil))
-	o := &dash.Options{Title: c.Title, AllowActions: c.AllowActions, Logger: log}
-	if o.Hosts = c.Host; c.Password != "" && len(c.Host) == 0 {
-		o.Hosts = []string{"*"} // a page of another name doesn't have the password
-	}
+	o := &dash.Options{Title: c.Title, AllowActions: c.AllowActions, Hosts: c.Host, Logger: log}
 	if c.HidePayloads {
 		o.Payload = dash.HidePayloads
+	}
+	h := dash.New(f.Peer, o)
+	if c.Password != "" {
+		h = dash.BasicAuth("", c.Password, h)
 	}
 	l, err := net.Listen("tcp", c.Listen)
 	if err != nil {
 		return fmt.Errorf("listen: %w", err)
 	}
-	s := &http.Server{Handler: c.guard(dash.New(f.Peer, o)), ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
+	s := &http.Server{Handler: h, ReadHeaderTimeout: 10 * time.Second, ErrorLog: slog.NewLogLogger(log.Handler(), slog.LevelWarn)}
 	con.say("the dashboard is at http://%s/", l.Addr())
 	if err := f.Ping(ctx); err != nil && ctx.Err() == nil {
 		con.say("Redis doesn't answer yet; the pages say so")
@@ -78,17 +77,3 @@ func (c *serveCommand) Run(ctx context.Context, con *console, f *fleet) error {
 
 // patience is how long requests may take to end.
 const patience = 5 * time.Second
-
-func (c *serveCommand) guard(h http.Handler) http.Handler {
-	want := sha256.Sum256([]byte(c.Password))
-	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		_, password, _ := r.BasicAuth()
-		got := sha256.Sum256([]byte(password))
-		if c.Password != "" && subtle.ConstantTimeCompare(got[:], want[:]) != 1 {
-			w.Header().Set("WWW-Authenticate", `Basic realm="worqr"`)
-			http.Error(w, "The password is missing or wrong.", http.StatusUnauthorized)
-			return
-		}
-		h.ServeHTTP(w, r)
-	})
-}

@@ -221,7 +221,7 @@ func ofQueues() map[string]failure {
 			p.Queue("emails").Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no disk")) }, nil)
 			peertest.Must(w.t, p.Queue("emails").Every("nightly", worqr.Interval(20*time.Second), nil, nil))
 			w.run(p)
-		}, banner: "A recurring task fails emails The last run of 1 recurring task didn't succeed. k:#",
+		}, banner: "A recurring task fails emails The last run of 1 recurring task didn't succeed. nightly, due at ",
 			check: "stuck (job-failed) on emails: The last run of 1 recurring task didn't succeed. k:#", log: "task failed for good", alert: "WorqrRecurringTask"},
 		"a recurring task is gone": {stage: func(w *ward) {
 			p := w.admit(w.server.URL(), worqr.Options{Lease: time.Second}, 0)
