@@ -14,7 +14,7 @@ import (
 
 var evictedAt = prometheus.NewDesc("worqr_worker_evicted_timestamp_seconds", "When this process evicted another worker, for 15 minutes.", []string{"name", "host"}, nil)
 
-// How long an evicted worker has a series of its own, and how many do.
+// How long an evicted worker has a series of its own, and how many do. The rest share one.
 const (
 	mourned     = 15 * time.Minute
 	mostMourned = 20
@@ -32,15 +32,22 @@ func (d *deaths) add(w worqrtrace.Worker) {
 	if d.at == nil {
 		d.at = map[[2]string]time.Time{}
 	}
-	if len(d.at) < mostMourned {
-		d.at[[2]string{strings.ToValidUTF8(cmp.Or(w.Name, w.WorkerID), "\uFFFD"), strings.ToValidUTF8(w.Host, "\uFFFD")}] = w.At
+	d.forgetLocked()
+	of := [2]string{strings.ToValidUTF8(cmp.Or(w.Name, w.WorkerID), "\uFFFD"), strings.ToValidUTF8(w.Host, "\uFFFD")}
+	if _, has := d.at[of]; !has && len(d.at) >= mostMourned {
+		of = [2]string{Other, Other}
 	}
+	d.at[of] = w.At
+}
+
+func (d *deaths) forgetLocked() {
+	maps.DeleteFunc(d.at, func(_ [2]string, at time.Time) bool { return time.Since(at) > mourned })
 }
 
 func (d *deaths) collect(to chan<- prometheus.Metric) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	maps.DeleteFunc(d.at, func(_ [2]string, at time.Time) bool { return time.Since(at) > mourned })
+	d.forgetLocked()
 	for of, at := range d.at {
 		to <- prometheus.MustNewConstMetric(evictedAt, prometheus.GaugeValue, float64(at.UnixMilli())/1000, of[0], of[1])
 	}

@@ -34,7 +34,7 @@
 //	worqr_lost_writes_total                            signs that Redis had lost writes
 //	worqr_enqueues_refused_total                       calls that added no task, since Redis refused them or wasn't reached
 //	worqr_clock_ahead_seconds                          by how much this machine's clock is ahead of Redis's
-//	worqr_worker_evicted_timestamp_seconds{name,host}  when it evicted another worker, for 15 minutes
+//	worqr_worker_evicted_timestamp_seconds{name,host}  when it evicted another worker, for 15 minutes; beyond 20, all as {other}
 //	worqr_ready                                        1 while Peer.Ready returns nil
 //	worqr_last_beat_timestamp_seconds                  when Redis last answered a heartbeat; 0 before
 //

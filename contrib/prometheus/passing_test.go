@@ -143,3 +143,26 @@ func TestLabelsPassOn(t *testing.T) {
 		is.Equal(labelled(gathered(t, r), "worqr_tasks_running"), 0)
 	})
 }
+
+// When more workers die than have a series of their own, the rest share one; and those that died long ago take nobody's
+// place, also if nothing has been scraped since.
+func TestManyEvictions(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		is := is.New(t)
+		var d deaths
+		die := func(names string, n int) {
+			for i := range n {
+				d.add(worqrtrace.Worker{At: time.Now(), Name: fmt.Sprint(names, i), Host: "h"})
+			}
+		}
+		die("a", mostMourned)
+		time.Sleep(mourned - time.Minute)
+		die("a", 1) // again
+		die("b", 5)
+		is.Equal(len(d.at), mostMourned+1)
+		is.True(d.at[[2]string{Other, Other}].Equal(time.Now()) && d.at[[2]string{"a0", "h"}].Equal(time.Now()))
+		time.Sleep(2 * time.Minute)
+		die("c", 1)
+		is.Equal(len(d.at), 3) // a0, others and c0
+	})
+}
