@@ -88,8 +88,8 @@ type scribe struct {
 	mu      sync.Mutex // protects the fields below
 	noted   map[inspect.Happening]time.Time
 	pending []inspect.Happening
-	over    map[inspect.Happening]bool // whose notes are to be removed first
-	writing chan struct{}              // closed when the goroutine ends; nil if there is none
+	over    []inspect.Happening // whose notes are to be removed first
+	writing chan struct{}       // closed when the goroutine ends; nil if there is none
 }
 
 // The scribe notes the same thing again after a minute, and only so many things at a time.
@@ -130,11 +130,10 @@ func (s *scribe) write(done chan struct{}) {
 		s.pending, s.over = nil, nil
 		if len(all)+len(over) == 0 {
 			s.writing = nil
-		}
-		s.mu.Unlock()
-		if len(all)+len(over) == 0 {
+			s.mu.Unlock()
 			return
 		}
+		s.mu.Unlock()
 		ctx, cancel := context.WithTimeout(context.Background(), s.peer.opts.CallTimeout)
 		err := store.Happen(ctx, s.peer.calls, s.peer.space, all, over)
 		cancel()
@@ -147,13 +146,12 @@ func (s *scribe) write(done chan struct{}) {
 // wait waits until all is written, or ctx ends.
 func (s *scribe) wait(ctx context.Context) {
 	s.mu.Lock()
+	s.writeLocked()
 	writing := s.writing
 	s.mu.Unlock()
-	if writing != nil {
-		select {
-		case <-writing:
-		case <-ctx.Done():
-		}
+	select {
+	case <-writing:
+	case <-ctx.Done():
 	}
 }
 
@@ -188,10 +186,7 @@ func (s *scribe) begun(queue, key string) {
 	defer s.mu.Unlock()
 	delete(s.noted, h)
 	s.pending = slices.DeleteFunc(s.pending, func(o inspect.Happening) bool { return o == h })
-	if s.over == nil {
-		s.over = map[inspect.Happening]bool{}
-	}
-	s.over[h] = true
+	s.over = append(s.over, h)
 	s.writeLocked()
 }
 

@@ -36,7 +36,7 @@ func (c *topCommand) Run(ctx context.Context, con *console, f *fleet) error {
 type shown struct {
 	*fleet
 	hour  time.Time
-	usual map[string]*inspect.Usual // by queue, in this hour
+	usual map[string]inspect.Usual // by queue, in this hour
 }
 
 func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
@@ -46,7 +46,7 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 	}
 	now, asked := &top.Snapshot{At: time.Now()}, false
 	if hour := now.At.Truncate(time.Hour); hour != s.hour {
-		s.hour, s.usual = hour, map[string]*inspect.Usual{}
+		s.hour, s.usual = hour, map[string]inspect.Usual{}
 	}
 	for row, err := range s.counts(ctx, names) {
 		q := top.Queue{Name: row.Queue, QueueStats: row.QueueStats}
@@ -55,10 +55,9 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 		} else if err != nil {
 			return nil, err
 		}
-		if busy := q.Waiting > 0 && q.IdleWorkers == 0; (busy || q.Failed > 0) && s.usual[q.Name] == nil && !asked { // one in a look
+		if _, known := s.usual[q.Name]; !known && !asked && (q.Failed > 0 || q.Waiting > 0 && q.IdleWorkers == 0) { // one in a look
 			hours, _ := s.Queue(q.Name).History(ctx, s.hour.Add(-24*time.Hour), s.hour, time.Hour) // without one, nothing is usual
-			usual := inspect.UsualOf(hours)
-			s.usual[q.Name], asked = &usual, true
+			s.usual[q.Name], asked = inspect.UsualOf(hours), true
 		}
 		q.Usual = s.usual[q.Name]
 		now.Queues = append(now.Queues, q)

@@ -32,7 +32,7 @@ func (d *deaths) add(w worqrtrace.Worker) {
 	if d.at == nil {
 		d.at = map[[2]string]time.Time{}
 	}
-	d.forgetLocked()
+	maps.DeleteFunc(d.at, isOld)
 	of := [2]string{strings.ToValidUTF8(cmp.Or(w.Name, w.WorkerID), "\uFFFD"), strings.ToValidUTF8(w.Host, "\uFFFD")}
 	if _, has := d.at[of]; !has && len(d.at) >= mostMourned {
 		of = [2]string{Other, Other}
@@ -40,14 +40,12 @@ func (d *deaths) add(w worqrtrace.Worker) {
 	d.at[of] = w.At
 }
 
-func (d *deaths) forgetLocked() {
-	maps.DeleteFunc(d.at, func(_ [2]string, at time.Time) bool { return time.Since(at) > mourned })
-}
+func isOld(_ [2]string, at time.Time) bool { return time.Since(at) > mourned }
 
 func (d *deaths) collect(to chan<- prometheus.Metric) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.forgetLocked()
+	maps.DeleteFunc(d.at, isOld)
 	for of, at := range d.at {
 		to <- prometheus.MustNewConstMetric(evictedAt, prometheus.GaugeValue, float64(at.UnixMilli())/1000, of[0], of[1])
 	}

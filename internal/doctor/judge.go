@@ -45,7 +45,10 @@ func Judge(s *inspect.Sight) []inspect.Finding {
 	if s.Unlisted != nil {
 		all.tell(unlisted, inspect.SeverityStuck, words.Stopped(s.Unlisted.Error())+" Some of those shown may be gone.")
 	}
-	all.unnoted(s.Unnoted)
+	if s.Unnoted != nil {
+		all.add(inspect.Finding{Kind: unread, Severity: inspect.SeverityRisk, Title: "The notes can't be read",
+			Text: words.Stopped(strings.TrimPrefix(s.Unnoted.Error(), "worqr: ")) + " Silences don't count until they can, and what has happened lately isn't shown."})
+	}
 	registered, first, differ := map[string]int{}, map[string]*inspect.Worker{}, map[string]bool{}
 	for i := range s.Workers {
 		w := &s.Workers[i]
@@ -84,14 +87,6 @@ func Silence(all []inspect.Finding, silences []inspect.Silence, at time.Time) {
 				all[i].Silenced = &s
 			}
 		}
-	}
-}
-
-// unnoted tells why the notes can't be read.
-func (all *findings) unnoted(err error) {
-	if err != nil {
-		all.add(inspect.Finding{Kind: unread, Severity: inspect.SeverityRisk, Title: "The notes can't be read",
-			Text: words.Stopped(strings.TrimPrefix(err.Error(), "worqr: ")) + " Silences don't count until they can, and what has happened lately isn't shown."})
 	}
 }
 

@@ -128,7 +128,7 @@ func Unsilence(ctx context.Context, r Runner, s keys.Space, kind inspect.Finding
 }
 
 // Happen notes what has happened, as of now, and removes the notes of what is over.
-func Happen(ctx context.Context, r Runner, s keys.Space, all []inspect.Happening, over map[inspect.Happening]bool) error {
+func Happen(ctx context.Context, r Runner, s keys.Space, all, over []inspect.Happening) error {
 	n, err := ReadNotes(ctx, r, s)
 	if err != nil {
 		return err
@@ -139,7 +139,7 @@ func Happen(ctx context.Context, r Runner, s keys.Space, all []inspect.Happening
 		fields[happenedField(&h)] = h
 	}
 	for i, h := range n.Happened {
-		if i >= mostHappened-len(all) || over[inspect.Happening{Kind: h.Kind, Queue: h.Queue, Subject: h.Subject}] { // the oldest
+		if i >= mostHappened-len(all) || slices.Contains(over, inspect.Happening{Kind: h.Kind, Queue: h.Queue, Subject: h.Subject}) { // the oldest
 			n.ended = append(n.ended, happenedField(&h))
 		}
 	}

@@ -41,8 +41,8 @@ type Snapshot struct {
 type Queue struct {
 	Name string
 	inspect.QueueStats
-	Unread error          // why it can't be read
-	Usual  *inspect.Usual // nil: unknown
+	Unread error // why it can't be read
+	Usual  inspect.Usual
 }
 
 // Options configure Run.
@@ -166,12 +166,9 @@ func (m *model) take(s *Snapshot) {
 func (m *model) sight() inspect.Sight {
 	all := inspect.Sight{At: m.now.At, Unlisted: m.now.Unlisted, Unnoted: m.now.Unnoted, Workers: m.now.Workers, Server: m.now.Server, Happened: m.now.Happened, Silences: m.now.Silences}
 	for _, q := range m.now.Queues {
-		of := inspect.QueueSight{Name: q.Name, Err: q.Unread, QueueStats: q.QueueStats}
+		of := inspect.QueueSight{Name: q.Name, Err: q.Unread, QueueStats: q.QueueStats, Usual: q.Usual}
 		if h := m.past[q.Name]; q.Unread == nil {
 			of.Recent = h.recent()
-		}
-		if q.Usual != nil {
-			of.Usual = *q.Usual
 		}
 		all.Queues = append(all.Queues, of)
 	}

@@ -199,7 +199,7 @@ func TestWrong(t *testing.T) {
 		m := showing(t, &fake{})
 		for _, second := range []int{0, 240} {
 			q := of("a", stats{Waiting: 1, Running: 1, Workers: 1, Tokens: 7})
-			q.Usual = &inspect.Usual{RunTime: usual}
+			q.Usual.RunTime = usual
 			s := at(second, q)
 			s.Unnoted = errors.New("the notes are damaged")
 			m.Update(looked{s, nil})
