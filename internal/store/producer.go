@@ -101,8 +101,7 @@ func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) err
 // call that did it.
 func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, window time.Duration, payloads [][]byte) (fresh bool, err error) {
 	began := ctx.Err() == nil
-	window = max(window, time.Millisecond)
-	in := read(p.calls.One(ctx, enqueueCall(q.Keys, nonce, window, redisconn.Payloads(ctx, payloads))))
+	in := read(p.calls.One(ctx, enqueueCall(q.Keys, nonce, max(window, time.Millisecond), redisconn.Payloads(ctx, payloads))))
 	n := in.int()
 	return n > 0, p.added(ctx, began, q, p.of(q), n == 2, in.err)
 }
