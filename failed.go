@@ -24,8 +24,8 @@ func failure(name string, r *store.Record, f *store.Failure) *inspect.FailedTask
 	}
 	return &inspect.FailedTask{
 		ID:      strings.ReplaceAll(url.PathEscape(name), "%23", "#"), // printable, whatever its key
-		Payload: r.Payload, Key: store.KeyOf(f.Back), Kind: f.Kind, Error: f.Error, Retries: f.Retries, Crashes: f.Crashes,
-		WorkerID: f.Worker, FailedAt: store.Moment(f.At),
+		Payload: r.Payload, Key: store.KeyOf(f.Back), Kind: f.Kind, Error: f.Error.Last(), Retries: f.Retries, Crashes: f.Crashes,
+		WorkerID: f.Worker, FailedAt: store.Moment(f.At), Attempts: f.Error.Attempts(),
 		Headers: r.Metadata.Headers, EnqueuedAt: store.Moment(r.Enqueued), DueAt: store.Moment(r.Due),
 	}
 }
@@ -57,7 +57,7 @@ func (q *Queue) Failed(ctx context.Context) iter.Seq2[inspect.FailedTask, error]
 }
 
 // RequeueFailed puts the failed tasks with these ids at the back of the queue, or under their key,
-// resets their counts, and returns how many. Unknown ids are skipped. Tasks that OnFailed is handling stay, and so
+// resets their counts and attempts, and returns how many. Unknown ids are skipped. Tasks that OnFailed is handling stay, and so
 // do those whose key, or for unique ones whose payload, has a task that waits or runs.
 func (q *Queue) RequeueFailed(ctx context.Context, ids ...string) (int, error) {
 	return q.withFailed("RequeueFailed", "requeue failed tasks", ids, func(names []string) (int, error) {

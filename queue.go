@@ -50,7 +50,7 @@ func (q *Queue) Named(ctx context.Context, states ...inspect.NamedState) iter.Se
 		r := &t.Record
 		return inspect.NamedTask{Key: store.KeyOf(t.Name), State: t.State, Payload: r.Payload, Headers: r.Metadata.Headers,
 			DueAt: store.Moment(cmp.Or(t.At, r.Due)), EnqueuedAt: store.Moment(r.Enqueued), Expires: store.Moment(r.Expires),
-			Retries: t.Retries, Crashes: t.Crashes, LastError: t.Error}
+			Retries: t.Retries, Crashes: t.Crashes, LastError: t.Error.Last()}
 	})
 }
 
@@ -59,7 +59,7 @@ func (q *Queue) Running(ctx context.Context) iter.Seq2[inspect.RunningTask, erro
 	return listed(store.Running(ctx, q.peer.reads, q.keys), q.bad, q.wrapper("list running tasks"), func(t store.RunningTask) inspect.RunningTask {
 		r := &t.Record
 		return inspect.RunningTask{AttemptID: t.Attempt, WorkerID: t.Worker, Payload: r.Payload, Key: store.KeyOf(t.Name), Token: t.Token,
-			StartedAt: store.StartedAt(t.Attempt), Headers: r.Metadata.Headers, EnqueuedAt: store.Moment(r.Enqueued), LastError: t.Error,
+			StartedAt: store.StartedAt(t.Attempt), Headers: r.Metadata.Headers, EnqueuedAt: store.Moment(r.Enqueued), LastError: t.Error.Last(),
 			Attempt: t.Retries + t.Crashes + 1, Retries: t.Retries, Crashes: t.Crashes, DueAt: store.Moment(r.Due)}
 	})
 }

@@ -51,7 +51,7 @@ func taskOf(queue string, a *engine.Attempt) *Task {
 	t := &Task{
 		AttemptID: a.ID, Queue: queue, Payload: a.Payload, Key: store.KeyOf(a.Name), Token: a.Token,
 		Retries: a.Retries, Crashes: a.Crashes, Attempt: a.Retries + a.Crashes + 1, Headers: maps.Clone(a.Metadata.Headers),
-		EnqueuedAt: store.Moment(a.Enqueued), DueAt: store.Moment(a.Due), LastError: a.Error, attempt: a,
+		EnqueuedAt: store.Moment(a.Enqueued), DueAt: store.Moment(a.Due), LastError: a.Error.Last(), attempt: a,
 	}
 	if a.Failure != nil {
 		r := store.Record{Payload: a.Payload, Metadata: store.Metadata{Headers: t.Headers}, Enqueued: a.Enqueued, Due: a.Due}

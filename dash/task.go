@@ -21,6 +21,7 @@ type taskBody struct {
 	Digest   string
 	Sentence string // if there are no copies
 	Copies   []copied
+	Names    map[string]string // of the workers that ran attempts
 	Found    *found
 	Payload  string
 	Hidden   bool
@@ -76,7 +77,7 @@ func (b *taskBody) CanCancel() bool {
 
 // explained sets the fields for an explanation.
 func (d *dashboard) explained(body *taskBody, now *snapshot, e *inspect.Explanation, err error) {
-	body.Asked = true
+	body.Asked, body.Names = true, map[string]string{}
 	if err != nil {
 		body.Err = printable(err.Error())
 		return
@@ -93,6 +94,11 @@ func (d *dashboard) explained(body *taskBody, now *snapshot, e *inspect.Explanat
 		}
 		if w := now.worker(c.WorkerID); w != nil && c.WorkerName == "" {
 			c.WorkerName = w.Name
+		}
+		for _, a := range c.Attempts {
+			if w := now.worker(a.WorkerID); w != nil {
+				body.Names[a.WorkerID] = w.Name
+			}
 		}
 		body.Copies = append(body.Copies, copied{c, summary(e, &c)})
 		if c.Error != "" {

@@ -51,9 +51,10 @@ type TaskCopy struct {
 	Before     int       // tasks that start before it, as far as known
 	DueAt      time.Time // of a scheduled or blocked copy
 
-	Retries int
-	Crashes int    // workers that died holding it
-	Error   string // of the last attempt
+	Retries  int
+	Crashes  int       // workers that died holding it
+	Error    string    // of the last attempt
+	Attempts []Attempt // that failed, newest first; the last one's Error is cut
 
 	// For running copies.
 	AttemptID  string

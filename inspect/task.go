@@ -81,10 +81,20 @@ type FailedTask struct {
 	Crashes  int       // workers that died holding it
 	WorkerID string    // the worker that ran it last or, for FailureCrashed, moved it here
 	FailedAt time.Time // by Redis's clock
+	Attempts []Attempt // that failed, newest first; the last one's Error is cut
 
 	Headers    map[string]string
 	EnqueuedAt time.Time // by Redis's clock; zero if it isn't known
 	DueAt      time.Time // the time given in Add, or that of an occurrence; otherwise zero
+}
+
+// An Attempt is one that failed, of a task that was retried or has failed for good. Redis keeps the last five, or those
+// that fit into 1 KiB. Attempts that ended with the death of their workers aren't among them: Crashes counts these.
+type Attempt struct {
+	WorkerID  string
+	StartedAt time.Time // when a handler or caller began; this and EndedAt are by the worker's clock
+	EndedAt   time.Time
+	Error     string // at most 200 bytes
 }
 
 // A FailureKind says why a task is in the failed queue.

@@ -2,6 +2,7 @@ package main
 
 import (
 	"bytes"
+	"errors"
 	"io"
 	"os"
 	"slices"
@@ -106,12 +107,17 @@ func TestExplain(t *testing.T) {
 	q := s.peer.Queue("q")
 	peertest.Enqueue(t, q, canary, "")
 	peertest.Add(t, q, worqr.TaskSpec{Key: canary, Payload: []byte("other"), At: time.Now().Add(time.Hour)})
+	failing := peertest.Working(t, s.peer, "failing")
+	peertest.Enqueue(t, failing, "a")
+	peertest.Must(t, peertest.Take(t, failing).Fail(t.Context(), errors.New("no ink")))
 	for _, c := range []struct {
 		name, in string
 		args     []string
 		status   int
 		says     string
 	}{
+		{"attempts", "", []string{"failing", "a"}, exitWell, "\n  FAILED  TOOK  "},
+		{"attempts in JSON", "", []string{"failing", "a", "--json"}, exitWell, `"attempts":[{"ended_at":"`},
 		{"argument", "", []string{"q", canary}, exitWell, "Waiting on \"q\"."},
 		{"input", canary, []string{"q"}, exitWell, "Waiting on \"q\"."},
 		{"input with a newline", canary + "\n", []string{"q"}, exitUnwell, "No copy"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -47,21 +48,26 @@ func (c *explainCommand) Run(ctx context.Context, con *console, f *fleet) error 
 	if err != nil {
 		return err
 	}
-	fixes := c.fixesOf(e)
-	err = c.tell(con.out, explanationRow{e, fixes}, "%s", c.text(e, fixes))
+	fixes, names := c.fixesOf(e), map[string]string{}
+	if !c.JSON && slices.ContainsFunc(e.Copies, func(t inspect.TaskCopy) bool { return len(t.Attempts) > 0 }) {
+		names = workerNames(ctx, f)
+	}
+	err = c.tell(con.out, explanationRow{e, fixes}, "%s", c.text(e, fixes, names))
 	if err == nil && len(e.Copies) == 0 && e.NotSearched > 0 {
 		return fmt.Errorf("not found in the first 100,000 tasks; not searched: %s", words.Counted(e.NotSearched, "task"))
 	}
 	return toldIf(len(e.Copies) == 0 && e.Recurs == nil, err)
 }
 
-// text returns the explanation in sentences, with advice, and with the keys if they distinguish copies.
-func (c *explainCommand) text(e *inspect.Explanation, fixes []string) string {
+// text returns the explanation in sentences, with the attempts that failed and advice, and with the keys if they
+// distinguish copies. names are those of workers.
+func (c *explainCommand) text(e *inspect.Explanation, fixes []string, names map[string]string) string {
 	lines := e.Sentences()
-	if c.Header != nil {
-		for i := range e.Copies {
-			lines[i] = keyText(e.Copies[i].Key) + ": " + lines[i]
+	for i, t := range e.Copies {
+		if c.Header != nil {
+			lines[i] = keyText(t.Key) + ": " + lines[i]
 		}
+		lines[i] += attemptsText(t.Attempts, names)
 	}
 	for _, fix := range fixes {
 		lines = append(lines, "  try: "+fix)
@@ -70,6 +76,22 @@ func (c *explainCommand) text(e *inspect.Explanation, fixes []string) string {
 		lines = append(lines, "  "+c.service(e.Queue))
 	}
 	return strings.Join(lines, "\n")
+}
+
+// attemptsText returns attempts as lines of a table; "" if there are none.
+func attemptsText(attempts []inspect.Attempt, names map[string]string) string {
+	var b strings.Builder
+	rows := func(yield func(inspect.Attempt, error) bool) {
+		for _, a := range attempts {
+			if !yield(a, nil) {
+				return
+			}
+		}
+	}
+	_, _ = printRows(&b, form{}, "FAILED TOOK WORKER ERROR", rows, func(a inspect.Attempt) []string {
+		return []string{sinceMoment(a.EndedAt), age(a.EndedAt.Sub(a.StartedAt)), printable(cmp.Or(names[a.WorkerID], a.WorkerID)), brief(a.Error, 200)}
+	})
+	return strings.ReplaceAll(strings.TrimSuffix("\n"+b.String(), "\n"), "\n", "\n  ")
 }
 
 func (c *explainCommand) explain(ctx context.Context, q *worqr.Queue, con *console) (*inspect.Explanation, error) {

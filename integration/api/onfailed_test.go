@@ -52,7 +52,8 @@ func TestOnFailed(t *testing.T) {
 		is.True(g.failure.ID != "")
 		is.Equal(g.failure.ID, all[0].failure.ID)
 		is.True(g.failure.DueAt.IsZero() && near(g.failure.EnqueuedAt, time.Now()))
-		g.failure.ID, g.failure.FailedAt, g.failure.EnqueuedAt = "", time.Time{}, time.Time{}
+		is.Equal(len(g.failure.Attempts), 2)
+		g.failure.ID, g.failure.FailedAt, g.failure.EnqueuedAt, g.failure.Attempts = "", time.Time{}, time.Time{}, nil
 		is.Equal(g, told{"a", "key", i, inspect.FailedTask{Payload: []byte("a"), Key: "key", Kind: inspect.FailureError,
 			Error: "no", Retries: 1, WorkerID: p.WorkerID()}})
 	}

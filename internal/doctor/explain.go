@@ -114,12 +114,13 @@ func explained(p *store.Whereabouts, byName bool) *explanation {
 
 // named describes the tasks of a name: the one that runs or waits, and the one behind it.
 func (e *explanation) named(q *store.Queue, a *store.About) {
-	c := inspect.TaskCopy{Key: store.KeyOf(a.Name), EnqueuedAt: store.Moment(a.Record.Enqueued), Retries: a.Retries, Crashes: a.Crashes, Error: a.Error, Before: a.Before}
+	c := inspect.TaskCopy{Key: store.KeyOf(a.Name), EnqueuedAt: store.Moment(a.Record.Enqueued), Retries: a.Retries, Crashes: a.Crashes,
+		Error: a.Error.Last(), Attempts: a.Error.Attempts(), Before: a.Before}
 	switch {
 	case a.Attempt != "":
 		running := runningCopy(a.Attempt, store.WorkerOf(a.Attempt), max(a.Token, -a.Token), a.Token < 0)
 		running.Key, running.EnqueuedAt = c.Key, c.EnqueuedAt
-		running.Retries, running.Crashes, running.Error = a.Retries, a.Crashes, a.Error
+		running.Retries, running.Crashes, running.Error, running.Attempts = c.Retries, c.Crashes, c.Error, c.Attempts
 		e.Copies = append(e.Copies, running)
 		if a.Behind == nil {
 			return
@@ -210,7 +211,7 @@ func hasFailed(t *store.About) inspect.TaskCopy {
 	}
 	if f := t.Record.Failure; f != nil {
 		c.Key, c.WorkerID, c.Retries, c.Crashes = store.KeyOf(f.Back), f.Worker, f.Retries, f.Crashes
-		c.Kind, c.Error, c.FailedAt = f.Kind, f.Error, store.Moment(f.At)
+		c.Kind, c.Error, c.FailedAt, c.Attempts = f.Kind, f.Error.Last(), store.Moment(f.At), f.Error.Attempts()
 	}
 	return c
 }

@@ -155,7 +155,7 @@ func (v *vitals) count(p *store.Part, kind string) {
 		v.crashing.add(a.Crashes)
 		if a.Attempt == "" && a.Retries > 0 { // also if its time has come
 			v.retries++
-			v.causes.add(a.Error)
+			v.causes.add(a.Error.Last())
 		}
 		if a.Attempt != "" {
 			continue

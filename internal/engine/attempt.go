@@ -8,6 +8,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/worqr/worqr/internal/past"
 	"github.com/worqr/worqr/internal/prefetch"
 	"github.com/worqr/worqr/internal/store"
 	"github.com/worqr/worqr/internal/tracing"
@@ -16,8 +17,8 @@ import (
 // An Attempt is one run of a task.
 type Attempt struct {
 	ID      string
-	Name    string // "" for a raw task
-	Error   string // of the previous attempt
+	Name    string    // "" for a raw task
+	Error   past.Text // of the previous attempt
 	Token   int64
 	Retries int
 	Crashes int
@@ -174,6 +175,11 @@ func (t *Attempt) Draining() <-chan struct{} { return t.session.draining }
 // endOf fills in what Redis needs to end the attempt.
 func (t *Attempt) endOf(e store.End) store.End {
 	e.Attempt, e.Token, e.Name, e.Size, e.Digest = t.ID, t.Token, t.Name, t.size, t.digest
+	var began time.Time // by a handler
+	if r := t.run.Load(); r != nil {
+		began = r.began
+	}
+	e.Follow(t.Error, began)
 	if e.Verb == store.Done {
 		e.Delay = t.keep
 	}

@@ -108,13 +108,7 @@ func (s *Session) nextRoundLocked(now time.Time) *round {
 	if !s.isDue(free, room, enough) {
 		return nil
 	}
-	r := s.composeLocked(now, free, room)
-	if r == nil {
-		return nil
-	}
-	s.talked = now
-	s.flight = append(s.flight, r)
-	return r
+	return s.composeLocked(now, free, room)
 }
 
 // toRepeat returns the first round to send again, once all that failed are known. repeating reports that
@@ -167,7 +161,7 @@ func (s *state) worth() int {
 	return worthwhile
 }
 
-// composeLocked makes the next round. It takes slots from the queue for the tasks that it asks for. It
+// composeLocked makes the next round, and puts it in flight. It takes slots from the queue for the tasks that it asks for. It
 // returns nil if there's nothing to send.
 func (s *Session) composeLocked(now time.Time, free, room int) *round {
 	r := &round{index: s.index + 1, at: now, recalls: s.recalls}
@@ -192,6 +186,7 @@ func (s *Session) composeLocked(now time.Time, free, room int) *round {
 		return nil
 	}
 	s.index++
+	s.talked, s.flight = now, append(s.flight, r)
 	return r
 }
 
@@ -248,20 +243,16 @@ func (s *state) gather(r *round) (back bool) {
 	}
 	s.say = rest
 	// Plain ends come first, then the others; tasks to be returned are last, in the order of their starts.
-	rank := func(end *ending) (kind int, token int64) {
+	rank := func(end *ending) int64 {
 		switch {
 		case end.Plain():
-			return 0, 0
+			return -1
 		case end.Verb == store.Stop:
-			return 2, end.Token
+			return end.Token // above 0
 		}
-		return 1, 0
+		return 0
 	}
-	slices.SortStableFunc(r.ends, func(a, b *ending) int {
-		kindA, tokenA := rank(a)
-		kindB, tokenB := rank(b)
-		return cmp.Or(cmp.Compare(kindA, kindB), cmp.Compare(tokenA, tokenB))
-	})
+	slices.SortStableFunc(r.ends, func(a, b *ending) int { return cmp.Compare(rank(a), rank(b)) })
 	return len(rest) > prefetch.Most || slices.ContainsFunc(rest, func(end *ending) bool { return end.Verb == store.Stop })
 }
 

@@ -68,17 +68,13 @@ func (q *Queue) fillLocked(slots []slot) []slot {
 	return slots
 }
 
-// vacateLocked gives back slots for which the session got no task.
+// vacateLocked gives back slots for which there's no task.
 func (q *Queue) vacateLocked(slots []slot) {
 	q.taken -= len(slots)
 	for _, of := range slots {
-		q.giveLocked(of)
+		q.share.Give(1, int(of))
+		q.mu.pass = true
 	}
-}
-
-func (q *Queue) giveLocked(of slot) {
-	q.share.Give(1, int(of))
-	q.mu.pass = true
 }
 
 // forgoLocked gives back spare slots: the queue wants no more tasks at present.
@@ -188,11 +184,10 @@ func (q *Queue) vacantLocked(now time.Time, r *run) *Attempt {
 		t = q.nextLocked()
 	}
 	if t == nil {
-		q.taken--
 		if q.handling--; q.handling == 0 {
 			q.grace = 0
 		}
-		q.giveLocked(r.slot)
+		q.vacateLocked([]slot{r.slot})
 		q.handlers.Done()
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/worqr/worqr/internal/invariants"
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/past"
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
@@ -115,7 +116,7 @@ type About struct {
 	Token   int64  // of the attempt, if its worker holds it; negative: it must stop
 	Retries int
 	Crashes int
-	Error   string
+	Error   past.Text
 
 	facts invariants.Name
 }

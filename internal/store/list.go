@@ -14,6 +14,7 @@ import (
 
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/past"
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
@@ -93,7 +94,7 @@ type NamedTask struct {
 	Record  Record
 	Retries int
 	Crashes int
-	Error   string // of the attempt before; "" if there was none
+	Error   past.Text // of the attempt before; "" if there was none
 }
 
 // Named yields the named tasks that wait: those that are ready, in the order of their starts; those that
@@ -180,7 +181,7 @@ type named struct {
 type run struct {
 	attempt          string // "" if none does
 	retries, crashes int
-	failure          string // of the last one
+	failure          past.Text
 }
 
 // readRun reads "attempt:retries:crashes:error".
@@ -189,7 +190,7 @@ func readRun(text []byte) run {
 	if len(parts) < 4 {
 		return run{}
 	}
-	return run{parts[0], countIn(parts[1]), countIn(parts[2]), parts[3]}
+	return run{parts[0], countIn(parts[1]), countIn(parts[2]), past.Text(parts[3])}
 }
 
 func readNamed[T any](ctx context.Context, r Runner, q keys.Queue, tasks []T, name func(T) string) ([]named, error) {
@@ -258,7 +259,7 @@ type RunningTask struct {
 	Record  Record // of a raw task only the payload
 	Retries int
 	Crashes int
-	Error   string // of the attempt before; "" if there was none
+	Error   past.Text // of the attempt before; "" if there was none
 }
 
 // Running yields the tasks that workers hold, worker by worker, oldest first. Those that a worker holds

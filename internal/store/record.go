@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/inspect"
+	"github.com/worqr/worqr/internal/past"
 )
 
 // A Record is what is stored of a named task: "enqueued:due:expires:result:occurrence:size:", metadata
@@ -49,7 +50,7 @@ type Failure struct {
 	Retries int
 	Crashes int
 	Back    string // the name to go back to; "" for a raw task
-	Error   string
+	Error   past.Text
 }
 
 // Append appends the text of a record to b, as add and recur expect it.
@@ -108,7 +109,7 @@ func readFailure(metadata string) (f *Failure, rest string, ok bool) {
 	}
 	return &Failure{
 		Kind: Kind(wordIn(parts[0])), At: numberIn(parts[1]), Worker: parts[2], Attempt: parts[3], Retries: countIn(parts[4]), Crashes: countIn(parts[5]),
-		Back: rest[:back], Error: rest[back : back+failure],
+		Back: rest[:back], Error: past.Text(rest[back : back+failure]),
 	}, rest[back+failure:], true
 }
 

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/past"
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
@@ -76,7 +77,7 @@ func readResult(b []byte) *Ended {
 	if !isWord(parts[0]) || err != nil || bad != nil || int(n) > len(rest) {
 		return nil
 	}
-	return &Ended{End: string(parts[0]), At: int64(at), Error: string(rest[:n]), Value: rest[n:]}
+	return &Ended{End: string(parts[0]), At: int64(at), Error: past.Text(rest[:n]).Last(), Value: rest[n:]}
 }
 
 // An EndListener is notified when a task of a name ends. All but Closed are called on the

@@ -11,7 +11,9 @@ import (
 	"strings"
 	"time"
 
+	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/keys"
+	"github.com/worqr/worqr/internal/past"
 	"github.com/worqr/worqr/internal/redisconn"
 )
 
@@ -60,6 +62,21 @@ type End struct {
 	Result  []byte        // of Done; nil: none
 	Kind    Kind          // of Fail
 	Reason  string        // of Fail; of Retry, up to MaxError bytes for the next attempt to see; of Drop, the word in the result
+	past    string        // of Fail and Retry: the list of attempts that failed
+}
+
+// Follow adds the list of attempts that failed: those in the text of the one before, and this one unless it didn't run.
+// began is when a handler did; zero if none has.
+func (e *End) Follow(before past.Text, began time.Time) {
+	if e.Verb != Retry && e.Verb != Fail {
+		return
+	}
+	all := before.Attempts()
+	if e.Kind != Expired && e.Kind != Crashed {
+		this := inspect.Attempt{WorkerID: WorkerOf(e.Attempt), StartedAt: cmp.Or(began, StartedAt(e.Attempt)), EndedAt: time.Now(), Error: e.Reason}
+		all = append([]inspect.Attempt{this}, all...)
+	}
+	e.past = past.List(all...)
 }
 
 // Plain reports whether an end needs only the attempt and its token.
@@ -109,13 +126,13 @@ func DigestOf(payload []byte) string { return SumOf(payload).String() }
 func (e *End) text() any {
 	switch {
 	case e.Verb == Fail:
-		return string(e.Kind) + ":" + e.Reason
+		return string(e.Kind) + ":" + e.Reason + e.past
 	case e.Verb == Done && e.Result != nil:
 		return e.Result
 	case e.Verb == Done:
 		return ""
 	}
-	return e.Reason
+	return e.Reason + e.past
 }
 
 // A Finish is a request to end attempts.
@@ -199,8 +216,8 @@ type Attempt struct {
 	Large   bool   // the payload has more than 1 MiB, or the record has: it has to be read
 	Retries int
 	Crashes int
-	Error   string // of the attempt before; "" if there's none
-	Over    bool   // it has ended since, and there's nothing else: only a repeat can answer that
+	Error   past.Text // of the attempt before; "" if there's none
+	Over    bool      // it has ended since, and there's nothing else: only a repeat can answer that
 }
 
 // In an answer, these are in place of how many tasks can start.
@@ -276,7 +293,8 @@ func (d *decoder) attempt(inFailed bool) Attempt {
 		} else {
 			t.Record = ReadRecord(as[[]byte](record, &in.err, "a string"), inFailed)
 		}
-		t.Retries, t.Crashes, t.Error = int(max(in.int(), 0)), int(max(in.int(), 0)), in.string() // others may have written any number
+		t.Retries, t.Crashes = int(max(in.int(), 0)), int(max(in.int(), 0)) // others may have written any number
+		t.Error = past.Text(in.string())
 		return t
 	default:
 		as[[]any](what, &d.err, "a started task")

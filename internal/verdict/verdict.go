@@ -127,7 +127,8 @@ func Doubling(retries int, first, most time.Duration) time.Duration {
 // bytes.
 func reason(err error, most int) string {
 	text := err.Error()
-	text = strings.ToValidUTF8(text[:min(len(text), most)], "�") // the replacement character may make it longer
+	text = strings.ReplaceAll(text[:min(len(text), most)], "\x00", "�") // a NUL byte begins the list of attempts
+	text = strings.ToValidUTF8(text, "�")                               // the replacement character may make it longer
 	for len(text) > most {
 		_, size := utf8.DecodeLastRuneInString(text)
 		text = text[:len(text)-size]
