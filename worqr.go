@@ -78,7 +78,7 @@ func Scripts() map[string]string {
 }
 
 // Version is the version of this library.
-const Version = "0.2.0-dev"
+const Version = "0.3.0-dev"
 
 // Errors to match with errors.Is. Errors from Redis are wrapped unchanged.
 var (
