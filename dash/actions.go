@@ -70,7 +70,7 @@ func plain(do func(*worqr.Queue, context.Context) error) actionFunc {
 func onChosen(do func(*worqr.Queue, context.Context, ...string) (int, error)) actionFunc {
 	return onQueue(func(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 		if len(form["id"]) == 0 {
-			return uncounted, mistake("Select at least one task. Nothing was done.")
+			return uncounted, sentence("Select at least one task. Nothing was done.")
 		}
 		return do(q, ctx, form["id"]...)
 	})
@@ -80,7 +80,7 @@ func onChosen(do func(*worqr.Queue, context.Context, ...string) (int, error)) ac
 func confirmed(do actionFunc) actionFunc {
 	return func(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 		if form.Get("confirm") != form.Get("name") {
-			return uncounted, mistake("To confirm, type the name of the queue exactly as it's shown. Nothing was done.")
+			return uncounted, sentence("To confirm, type the name of the queue exactly as it's shown. Nothing was done.")
 		}
 		return do(ctx, d, form)
 	}
@@ -143,12 +143,9 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	}
 	n, err := do(ctx, d, form)
 	d.record(r, a, form, n, err)
-	var wrong mistake
+	var wrong sentence
 	switch {
-	case errors.As(err, &wrong):
-		d.refuse(w, http.StatusUnprocessableEntity, string(wrong))
-		return
-	case errors.Is(err, worqr.ErrInvalid) || errors.Is(err, worqr.ErrBadName): // it wasn't sent
+	case errors.As(err, &wrong) || errors.Is(err, worqr.ErrInvalid) || errors.Is(err, worqr.ErrBadName): // it wasn't sent
 		d.refuse(w, http.StatusUnprocessableEntity, err.Error())
 		return
 	case err != nil:
@@ -170,11 +167,6 @@ func (d *dashboard) act(w http.ResponseWriter, r *http.Request) {
 	redirect(w, "./"+to.Path+"?"+q.Encode())
 }
 
-// A mistake is an error in a form.
-type mistake string
-
-func (m mistake) Error() string { return string(m) }
-
 // back returns the page that a form came from. It never leaves the dashboard.
 func back(to string) *url.URL {
 	u, err := url.Parse(to)
@@ -194,15 +186,9 @@ const longestLogged = 255
 // record logs an action. It shows the start of the digests of payloads and keys, as in a peer's log.
 func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, err error) {
 	attrs := []any{slog.String("action", string(a.Verb)), slog.String("user", line(d.hooks.user(r), longestLogged)), slog.String("from", r.RemoteAddr)}
-	if a.Queue != "" {
-		attrs = append(attrs, slog.String("queue", line(a.Queue, longestLogged)))
-	}
-	if a.Worker != "" {
-		attrs = append(attrs, slog.String("worker", line(a.Worker, longestLogged)))
-	}
-	for _, name := range []string{"kind", "hours"} { // of a silence
-		if text := form.Get(name); text != "" {
-			attrs = append(attrs, slog.String(name, line(text, longestLogged)))
+	for _, o := range [][2]string{{"queue", a.Queue}, {"worker", a.Worker}, {"kind", form.Get("kind")}, {"hours", form.Get("hours")}} {
+		if o[1] != "" {
+			attrs = append(attrs, slog.String(o[0], line(o[1], longestLogged)))
 		}
 	}
 	for _, name := range []string{"key", "payload"} {
@@ -228,7 +214,7 @@ func enqueue(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) 
 		if name = strings.TrimSpace(name); name == "" && strings.TrimSpace(value) == "" {
 			continue
 		} else if !ok || name == "" {
-			return uncounted, mistake("A header is a name, a colon and a value, one a line. Nothing was done.")
+			return uncounted, sentence("A header is a name, a colon and a value, one a line. Nothing was done.")
 		}
 		spec.Headers[name] = strings.TrimSpace(value)
 	}
@@ -254,7 +240,7 @@ func cancel(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 		case err != nil:
 			return uncounted, err
 		case of == nil:
-			return uncounted, mistake("The task is no longer there: it has probably ended. Nothing was done.")
+			return uncounted, sentence("The task is no longer there: it has probably ended. Nothing was done.")
 		}
 		report, err = q.Cancel(ctx, of.Payload)
 	}
@@ -268,7 +254,7 @@ func cancel(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 func silence(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	hours, err := strconv.Atoi(form.Get("hours"))
 	if err != nil || strings.TrimSpace(form.Get("reason")) == "" {
-		return uncounted, mistake("A silence needs a reason and a number of hours. Nothing was done.")
+		return uncounted, sentence("A silence needs a reason and a number of hours. Nothing was done.")
 	}
 	return uncounted, d.peer.Silence(ctx, inspect.Silence{Kind: inspect.FindingKind(form.Get("kind")), Queue: form.Get("name"),
 		Reason: form.Get("reason"), By: form.Get("by"), Until: time.Now().Add(time.Duration(hours) * time.Hour)})
@@ -282,7 +268,7 @@ func unsilence(ctx context.Context, d *dashboard, form url.Values) (int, error) 
 func runNow(ctx context.Context, q *worqr.Queue, form url.Values) (int, error) {
 	found, err := q.RunNow(ctx, form.Get("key"))
 	if err == nil && !found {
-		err = mistake("There's no recurring task with this key anymore. Nothing was done.")
+		err = sentence("There's no recurring task with this key anymore. Nothing was done.")
 	}
 	return uncounted, err
 }
@@ -299,13 +285,13 @@ func returnTask(ctx context.Context, d *dashboard, form url.Values) (int, error)
 			return d.peer.FailWorker(ctx, worker)
 		}
 	}
-	return uncounted, mistake("The task no longer runs on that worker. Nothing was done.")
+	return uncounted, sentence("The task no longer runs on that worker. Nothing was done.")
 }
 
 func failWorker(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	worker := form.Get("worker")
 	if worker == "" {
-		return uncounted, mistake("No worker is named. Nothing was done.")
+		return uncounted, sentence("No worker is named. Nothing was done.")
 	}
 	known := false
 	for w, err := range d.peer.Workers(ctx) {
@@ -316,7 +302,7 @@ func failWorker(ctx context.Context, d *dashboard, form url.Values) (int, error)
 	}
 	n, err := d.peer.FailWorker(ctx, worker) // even if it's no longer registered
 	if err == nil && !known && n == 0 {
-		err = mistake("No worker with this id is registered or held a task. It may have left, or come back under a new id.")
+		err = sentence("No worker with this id is registered or held a task. It may have left, or come back under a new id.")
 	}
 	return n, err
 }

@@ -128,7 +128,7 @@ func TestDrain(t *testing.T) {
 	r := b.act("verb", "drain", "name", "q", "back", "queue?name=q&tab=running")
 	is.True(strings.Contains(r.text, "drained once nothing runs anymore"))
 	is.True(strings.Contains(r.text, "Paused, 1 still running"))
-	is.True(strings.Contains(r.text, "By api-7. "))
+	is.True(strings.Contains(r.text, "By api-7, <time"))
 	is.True(strings.Contains(r.text, "1 task will start once the queue is resumed"))
 	is.True(peertest.Stats(t, q).Paused)
 	await(t, told, "drain", "Paused, 1 still running")
@@ -151,7 +151,7 @@ func TestReturn(t *testing.T) {
 	peertest.Take(t, q)
 	b := browse(t, p, &dash.Options{AllowActions: true})
 	list := b.shows("queue?name=q&tab=running", "also held").text
-	_, link, _ := strings.Cut(list, `<a class="keyed" href="`)
+	_, link, _ := strings.Cut(list, `<td class="payload full"><a href="`)
 	link, _, _ = strings.Cut(link, `"`)
 	page := b.shows(strings.ReplaceAll(link, "&amp;", "&"), "Return to the front", "This evicts replica-1").text
 	value := func(name string) string {

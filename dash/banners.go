@@ -1,6 +1,8 @@
 package dash
 
 import (
+	"cmp"
+	"strings"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
@@ -16,7 +18,7 @@ type banner struct {
 	Text     string
 	Link     string // to the page that shows or solves it
 	Label    string // of the link
-	Age      string // of the check that found it; "" if the snapshot shows it
+	Age      string // of the check that found it, from a minute on; "" if the snapshot shows it
 	Others   int    // queues with the same problem
 	Silenced bool
 	queues   []string // all of them
@@ -36,8 +38,8 @@ func (d *dashboard) banners(s *snapshot, queue string) []banner {
 			b.Text += " This page shows the state at " + s.At.Format("15:04:05") + "."
 		}
 		b.Actions = d.opts.AllowActions && s.err == nil
-		if checked := at[idOf(l.Finding)]; !checked.IsZero() {
-			b.Age = age(time.Since(checked))
+		if checked := at[idOf(l.Finding)]; !checked.IsZero() && time.Since(checked) > time.Minute {
+			b.Age = span(time.Since(checked).Truncate(time.Minute)) + " ago" // not each second another one
 		}
 		all = append(all, b)
 	}
@@ -56,7 +58,7 @@ func level(s inspect.Severity) string {
 }
 
 func bannerOf(l inspect.Line) banner {
-	b := banner{Severity: l.Severity, Level: level(l.Severity), Kind: string(l.Kind), Title: titled(l.Finding), Text: printable(l.Text),
+	b := banner{Severity: l.Severity, Level: level(l.Severity), Kind: string(l.Kind), Title: cmp.Or(l.Title, "Check found: "+strings.ReplaceAll(string(l.Kind), "-", " ")), Text: printable(l.Text),
 		Silenced: l.Silenced != nil}
 	if b.Silenced {
 		b.Level, b.Title, b.SilenceOf = "notice", "Silenced: "+b.Title, l.Silenced.Queue

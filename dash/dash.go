@@ -20,6 +20,7 @@ import (
 	"path"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -115,7 +116,7 @@ type dashboard struct {
 	jobs    *jobs
 	check   *checkup
 	judged  judged
-	pasts   pasts
+	pasts   sync.Map // charts by queue and span
 	pages   map[string]builder
 	servers servers
 	assets  map[string]*asset

@@ -4,7 +4,6 @@ import (
 	"context"
 	"net/url"
 	"slices"
-	"time"
 
 	"github.com/worqr/worqr/inspect"
 )
@@ -13,7 +12,6 @@ type failedQueue struct {
 	Name  string
 	Count int
 	Grown int
-	Over  time.Duration
 }
 
 type failedBody struct {
@@ -86,7 +84,7 @@ func (d *dashboard) failedQueues(now *snapshot, query url.Values) *page {
 	for _, q := range now.queues {
 		if n := q.counts.Failed; n > 0 {
 			recent, _ := q.past.trend()
-			body.Queues = append(body.Queues, failedQueue{q.name, n, recent.Failed, recent.Over})
+			body.Queues = append(body.Queues, failedQueue{q.name, n, recent.Failed})
 			body.Total += n
 		}
 	}

@@ -52,11 +52,9 @@ func (d *dashboard) reveal(ctx context.Context, all []inspect.Finding) {
 			continue
 		}
 		for t, err := range d.peer.Queue(f.Queue).Recurring(ctx) {
-			if err != nil {
-				break
-			}
-			if id := fmt.Sprintf("k:#%x", sha1.Sum([]byte(t.Key))); id == f.Subject {
-				f.Text, f.Detail = strings.ReplaceAll(f.Text, id, line(t.Key, 60)), strings.ReplaceAll(f.Detail, id, line(t.Key, 60))
+			if err == nil && fmt.Sprintf("k:#%x", sha1.Sum([]byte(t.Key))) == f.Subject {
+				name := strings.NewReplacer(f.Subject, line(t.Key, 60))
+				f.Text, f.Detail = name.Replace(f.Text), name.Replace(f.Detail)
 			}
 		}
 	}
@@ -99,14 +97,6 @@ func worth(f inspect.Finding) bool {
 	return !fresh[f.Kind] && (f.Severity != inspect.SeverityNotice || f.Kind == "retrying")
 }
 
-// age formats how long ago a check was. It's rough, so that banners don't change all the time.
-func age(d time.Duration) string {
-	if d < time.Minute {
-		return "less than a minute ago"
-	}
-	return span(d.Truncate(time.Minute)) + " ago"
-}
-
 // outdated reports whether a snapshot contradicts a finding of a check that started before it.
 func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
 	if f.Queue == "" || s.err != nil || !slices.Contains(worqr.FindingKinds(), f.Kind) { // of a Source
@@ -140,11 +130,4 @@ func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
 // fresh are the findings of a check that each snapshot shows, if they're still there.
 var fresh = map[inspect.FindingKind]bool{
 	"no-worker": true, "leases": true, "paused": true, "stuck-handler": true, "memory": true, "full": true, "slow-redis": true, "evicted": true, "lost-writes": true, "dropped": true, "job-gone": true,
-}
-
-func titled(f inspect.Finding) string {
-	if f.Title != "" {
-		return f.Title
-	}
-	return "Check found: " + strings.ReplaceAll(string(f.Kind), "-", " ")
 }

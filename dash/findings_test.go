@@ -53,14 +53,6 @@ func TestOutdated(t *testing.T) {
 	is.True(!outdated(gone, &snapshot{At: later, err: errNotYet}, checked))
 }
 
-func TestAge(t *testing.T) {
-	t.Parallel()
-	is := is.New(t)
-	is.Equal(age(59*time.Second), "less than a minute ago")
-	is.Equal(age(119*time.Second), "1 min ago")
-	is.Equal(age(2*time.Hour), "2 h ago")
-}
-
 // Each exception belongs to a kind of finding that exists.
 func TestFresh(t *testing.T) {
 	t.Parallel()

@@ -26,11 +26,10 @@ func (d *dashboard) form(w http.ResponseWriter, r *http.Request) (url.Values, bo
 		d.refuse(w, http.StatusBadRequest, "The request isn't a form.")
 		return nil, false
 	}
-	for name, values := range form {
+	for _, values := range form {
 		for i := range values {
 			values[i] = strings.ReplaceAll(values[i], "\r\n", "\n") // as typed: browsers change it
 		}
-		form[name] = values
 	}
 	if key, err := url.QueryUnescape(form.Get("escaped")); err == nil && key != "" { // of a task, byte for byte
 		form.Set("key", key)

@@ -8,9 +8,6 @@ import (
 	"strings"
 )
 
-// anyHost is the entry of Options.Hosts that stands for all.
-const anyHost = "*"
-
 // errHost is the answer to a request under another name. Its page would need a style sheet, which is refused, too.
 const errHost = "This dashboard doesn't answer under the host name of this address. If the name is yours, add it to Options.Hosts of package dash " +
 	"(worqr serve: --host NAME); otherwise open the dashboard at localhost or an IP address."
@@ -23,7 +20,7 @@ func (o *Options) answers(r *http.Request) bool {
 		return true
 	}
 	_, err := netip.ParseAddr(host)
-	return err == nil || slices.ContainsFunc(o.Hosts, func(h string) bool { return h == anyHost || hostname(h) == host })
+	return err == nil || slices.ContainsFunc(o.Hosts, func(h string) bool { return h == "*" || hostname(h) == host })
 }
 
 // hostname returns the name in a Host, in one form: without the port, brackets and a dot at its end.

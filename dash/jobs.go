@@ -9,7 +9,6 @@ import (
 // A job acts on many tasks, in the background.
 type job struct {
 	verb  Verb
-	queue string
 	begun time.Time
 	end   context.CancelFunc
 	done  chan struct{} // closed at its end
@@ -50,7 +49,7 @@ func (j *jobs) start(verb Verb, queue string, do func(context.Context, *job) err
 		return nil
 	}
 	ctx, end := context.WithTimeout(context.Background(), jobTimeout)
-	n := &job{verb: verb, queue: queue, begun: time.Now(), end: end, done: make(chan struct{})}
+	n := &job{verb: verb, begun: time.Now(), end: end, done: make(chan struct{})}
 	if j.all == nil {
 		j.all = map[string]*job{}
 	}

@@ -15,7 +15,7 @@ func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	verb, name := Verb(form.Get("verb")), form.Get("name")
 	f, err := filtered(form)
 	if err != nil {
-		return uncounted, mistake(words.Stopped(err.Error()) + " Nothing was done.")
+		return uncounted, sentence(words.Stopped(err.Error()) + " Nothing was done.")
 	}
 	q := d.peer.Queue(name)
 	one, all := q.RequeueFailed, q.RequeueAllFailed
@@ -31,7 +31,7 @@ func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 		return d.each(ctx, q, f, j, one)
 	})
 	if j == nil {
-		return uncounted, mistake("The last action on all matching tasks of this queue is still running. Wait for it, or stop it.")
+		return uncounted, sentence("The last action on all matching tasks of this queue is still running. Wait for it, or stop it.")
 	}
 	await(ctx, j.done, 500*time.Millisecond) // most have ended by then, and the page shows it
 	return uncounted, nil

@@ -3,9 +3,7 @@ package dash
 import (
 	"context"
 	"fmt"
-	"maps"
 	"slices"
-	"sync"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
@@ -27,29 +25,15 @@ var pastSpans = []pastSpan{
 	{"weeks", "8 weeks", "8 weeks", 56 * 24 * time.Hour, time.Hour, 24 * time.Hour},
 }
 
-// pasts has the charts of the last minute's readings.
-type pasts struct {
-	mu sync.Mutex             // protects of
-	of map[[2]string]pastRead // by queue and span
-}
-
-type pastRead struct {
-	at     time.Time
-	charts []*chart
-}
-
 // past returns the charts of a queue's history. They're read once a minute, however many pages show them.
 func (d *dashboard) past(ctx context.Context, queue string, of pastSpan) ([]*chart, error) {
-	now, id := time.Now(), [2]string{queue, of.Name}
-	d.pasts.mu.Lock()
-	maps.DeleteFunc(d.pasts.of, func(_ [2]string, r pastRead) bool { return now.Sub(r.at) > time.Minute })
-	known := d.pasts.of[id].charts
-	d.pasts.mu.Unlock()
-	if known != nil {
-		return known, nil
+	id := [2]string{queue, of.Name}
+	if kept, ok := d.pasts.Load(id); ok {
+		return kept.([]*chart), nil
 	}
 	ctx, end := context.WithTimeout(ctx, 5*listTime)
 	defer end()
+	now := time.Now()
 	all, err := d.peer.Queue(queue).History(ctx, now.Add(-of.back), now, of.grain)
 	if err != nil {
 		return nil, err
@@ -58,14 +42,10 @@ func (d *dashboard) past(ctx context.Context, queue string, of pastSpan) ([]*cha
 	if err != nil {
 		return nil, err
 	}
-	read := pastRead{now, of.charts(all, deploys, now)}
-	d.pasts.mu.Lock()
-	defer d.pasts.mu.Unlock()
-	if d.pasts.of == nil {
-		d.pasts.of = map[[2]string]pastRead{}
-	}
-	d.pasts.of[id] = read
-	return read.charts, nil
+	charts := of.charts(all, deploys, now)
+	d.pasts.Store(id, charts)
+	time.AfterFunc(time.Minute, func() { d.pasts.Delete(id) })
+	return charts, nil
 }
 
 func (of pastSpan) charts(all []inspect.Period, deploys []inspect.Deploy, now time.Time) []*chart {

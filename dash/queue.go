@@ -33,11 +33,11 @@ type taskRow struct {
 	Retries int
 	Crashes int
 	Error   string
-	Headers int
 }
 
 type queueBody struct {
 	Name   string
+	At     time.Time // when the counts were read; zero if they never were
 	Counts inspect.QueueStats
 	Pace   pace
 	Charts []*chart
@@ -58,7 +58,7 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 	if err != nil {
 		return nil, err
 	}
-	body := &queueBody{Name: state.name, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, cmp.Or(state.at, now.At)), Job: d.jobs.of(state.name)}
+	body := &queueBody{Name: state.name, At: state.at, Counts: state.counts, Pace: state.pace, Charts: charts(state.past, cmp.Or(state.at, now.At)), Job: d.jobs.of(state.name)}
 	c := state.counts
 	body.Count = map[string]int{"waiting": c.Waiting - c.Named, "named": c.Named, "scheduled": c.Scheduled, "running": c.Running}
 	if body.Tab = query.Get("tab"); body.Tab == "" {
@@ -76,7 +76,8 @@ func (d *dashboard) queue(ctx context.Context, now *snapshot, query url.Values) 
 			body.NoPast = printable(err.Error())
 		}
 	}
-	if now.err == nil {
+	if body.Err = "Redis doesn't answer."; now.err == nil {
+		body.Err = ""
 		d.list(ctx, now, query, body)
 	}
 	banners := slices.DeleteFunc(d.banners(now, state.name), func(b banner) bool { return b.Kind == "paused" }) // the page says so itself
@@ -101,7 +102,7 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 		slices.SortFunc(all, func(a, b inspect.RunningTask) int { return a.StartedAt.Compare(b.StartedAt) })
 		for _, t := range all {
 			r := row(t.Key, t.Payload)
-			r.At, r.ID, r.Worker, r.Headers = t.StartedAt, t.WorkerID, now.worker(t.WorkerID), len(t.Headers)
+			r.At, r.ID, r.Worker = t.StartedAt, t.WorkerID, now.worker(t.WorkerID)
 			r.Retries, r.Crashes, r.Error = t.Retries, t.Crashes, printable(t.LastError)
 			body.Rows = append(body.Rows, r)
 		}
@@ -114,7 +115,7 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 		all, body.More, err = first(q.Named(ctx, states...), until)
 		for _, t := range all {
 			r := row(t.Key, t.Payload)
-			r.State, r.Retries, r.Crashes, r.Error, r.Headers = t.State, t.Retries, t.Crashes, printable(t.LastError), len(t.Headers)
+			r.State, r.Retries, r.Crashes, r.Error = t.State, t.Retries, t.Crashes, printable(t.LastError)
 			if r.At = t.EnqueuedAt; body.Tab == "scheduled" {
 				r.At = t.DueAt
 			}
@@ -134,6 +135,7 @@ func (d *dashboard) list(ctx context.Context, now *snapshot, query url.Values, b
 		body.Err = printable(err.Error())
 	}
 	body.Rows, body.Pager = paged(body.Rows, "queue", query)
+	body.Pager.All = max(body.Pager.All, body.Count[body.Tab]) // not all were read
 }
 
 // first returns the first rows of a listing, and whether there may be more.

@@ -70,7 +70,7 @@ func (d *dashboard) recurring(ctx context.Context, now *snapshot, query url.Valu
 		}
 	}
 	p.Banners = d.banners(now, body.Queue)
-	if now.err != nil {
+	if body.Late = now.err != nil; body.Late {
 		return p, nil
 	}
 	all, late, err := d.recur.current(ctx, now)

@@ -25,9 +25,7 @@ type serverBody struct {
 	Stats     inspect.PeerStats
 	Version   string
 	Lines     []inspect.Line // of the check's findings
-	Harm      int
-	Risks     int
-	Notices   int
+	Levels    map[string]int // how many of them there are
 }
 
 func (d *dashboard) server(ctx context.Context, now *snapshot, query url.Values) (*page, error) {
@@ -49,16 +47,9 @@ func (d *dashboard) server(ctx context.Context, now *snapshot, query url.Values)
 		body.Ready = printable(strings.TrimPrefix(ready.Error(), "worqr: "))
 	}
 	if body.Check.Report != nil {
-		body.Lines = inspect.Fold(body.Check.Report.Findings)
-		for _, f := range body.Check.Report.Findings {
-			switch {
-			case f.Silenced != nil || f.Severity == inspect.SeverityNotice:
-				body.Notices++
-			case f.Severity.Harms():
-				body.Harm++
-			default:
-				body.Risks++
-			}
+		body.Lines, body.Levels = inspect.Fold(body.Check.Report.Findings), map[string]int{}
+		for _, l := range body.Lines {
+			body.Levels[bannerOf(l).Level]++
 		}
 	}
 	return &page{Name: "server", Tab: "server", Heading: "Server", Query: query, Now: now, Banners: d.banners(now, ""), Live: []string{"server-state", "findings"}, Body: body}, nil

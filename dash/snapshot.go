@@ -43,7 +43,7 @@ type snapshot struct {
 	Server   inspect.ServerStats
 	happened []inspect.Happening
 	silences []inspect.Silence
-	unnoted  error // why both couldn't be read, and may be older
+	Unnoted  string // why both couldn't be read, and may be older
 }
 
 // A queueState is the known state of one queue.
@@ -58,14 +58,6 @@ type queueState struct {
 	unlisted bool              // they're from an earlier snapshot
 	usual    inspect.Usual     // by its history, if that matters
 	missing  time.Duration     // how long it has had more workers than are registered
-}
-
-// Unsilenced says why silences couldn't be read; "" if they were.
-func (s *snapshot) Unsilenced() string {
-	if s.unnoted == nil || s.err != nil {
-		return ""
-	}
-	return printable(s.unnoted.Error())
 }
 
 // Workers returns how many are registered.
@@ -108,11 +100,12 @@ func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
 	var asked sync.WaitGroup
 	var sources []section
 	asked.Go(func() { sources = sections(ctx, f.peer) })
-	happened, silences, unnoted := last.happened, last.silences, error(nil)
+	happened, silences, unnoted := last.happened, last.silences, ""
 	asked.Go(func() {
-		h, s, err := f.peer.Notes(ctx)
-		if unnoted = err; err == nil {
+		if h, s, err := f.peer.Notes(ctx); err == nil {
 			happened, silences = h, s
+		} else {
+			unnoted = printable(err.Error())
 		}
 		f.askServer(ctx)
 	})
@@ -121,10 +114,10 @@ func (f *fleet) read(ctx context.Context, last *snapshot) *snapshot {
 	asked.Wait()
 	if err != nil {
 		failed := *last
-		failed.err, failed.Took, failed.Sources = err, took, sources
+		failed.err, failed.Took, failed.Sources, failed.Unnoted = err, took, sources, "" // there's a banner
 		return &failed
 	}
-	next.Took, next.Sources, next.happened, next.silences, next.unnoted, next.Server = took, sources, happened, silences, unnoted, f.server
+	next.Took, next.Sources, next.happened, next.silences, next.Unnoted, next.Server = took, sources, happened, silences, unnoted, f.server
 	if next.answered.After(begun) {
 		next.Took = next.answered.Sub(begun) // the next one doesn't need to wait longer for queues that don't answer
 	}

@@ -3,6 +3,7 @@ package dash
 import (
 	"html/template"
 	"net/url"
+	"regexp"
 	"strings"
 	"sync"
 	"time"
@@ -18,16 +19,23 @@ var templates = sync.OnceValue(func() *template.Template {
 // functions are those available to templates.
 var functions = template.FuncMap{
 	"amount": amount, "count": words.Grouped, "line": line, "link": link, "several": words.Counted, "size": size, "span": span, "text": printable, "versioned": versioned,
-	"ago":     func(t time.Time) string { return span(time.Since(t)) + " ago" },
-	"breaks":  breaks,
-	"bytes":   func(n int64) string { return size(int(n)) },
-	"clock":   func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"ago":    func(t time.Time) string { return span(time.Since(t)) + " ago" },
+	"breaks": breaks,
+	"bytes":  func(n int64) string { return size(int(n)) },
+	"clock":  func(t time.Time) string { return t.UTC().Format("2006-01-02 15:04:05 UTC") },
+	"counted": func(at time.Time, n int) string {
+		if at.IsZero() {
+			return "–" // it was never read
+		}
+		return words.Grouped(n)
+	},
 	"columns": func() []column { return columns },
 	"due":     due,
 	"escaped": url.QueryEscape,
 	"int":     func(n int64) int { return int(n) },
 	"lease":   lease,
 	"level":   level,
+	"named":   func(key, payload string) bool { return key != "" && (payload == "" || !generated.MatchString(key)) },
 	"pace":    func(f float64) string { return measure(f, "/s") },
 	"plus":    func(a, b int) int { return a + b },
 	"percent": func(part, of int64) int64 { return 100 * part / max(of, 1) },
@@ -36,6 +44,9 @@ var functions = template.FuncMap{
 	"spans":   func() []pastSpan { return pastSpans },
 	"tabs":    func() []tab { return tabs },
 }
+
+// generated matches the keys that Add makes: the payload says more about such a task.
+var generated = regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 
 // A column is one of the list of queues.
 type column struct{ Label, Sort, Class string }

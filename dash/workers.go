@@ -17,7 +17,6 @@ type workersBody struct {
 	Filter  string
 	Stuck   int
 	Queues  int
-	Oldest  time.Time
 	Version []string
 	All     int
 	Runs    map[string]load // what each runs, by its id; nil if that isn't known
