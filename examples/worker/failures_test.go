@@ -18,6 +18,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"text/template"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -365,14 +366,25 @@ func (f *failure) run(t *testing.T, cli string) {
 		eventually(t, "the log says "+f.log, func() bool { return len(w.log.Lines(f.log)) > 0 })
 	}
 	rule := alerts(t)[slices.IndexFunc(alerts(t), func(a alert) bool { return a.Alert == f.alert })]
+	seen, metrics := sample{}, map[string][]sample{}
 	eventually(t, f.alert+" has something to tell", func() bool {
-		metrics := w.scrape()
-		return slices.ContainsFunc(selector.FindAllStringSubmatch(rule.Expr, -1), func(m []string) bool {
-			return slices.ContainsFunc(chosen(metrics[m[1]], m[2]), func(s sample) bool { return (s.value != 0) != f.none })
+		metrics = w.scrape()
+		checked := !testing.Verbose() || strings.HasPrefix(f.check, "worqr: ") || total(metrics["worqr_last_check_timestamp_seconds"]) > 0
+		return checked && slices.ContainsFunc(selector.FindAllStringSubmatch(rule.Expr, -1), func(m []string) bool {
+			return slices.ContainsFunc(chosen(metrics[m[1]], m[2]), func(s sample) bool { seen = s; return (s.value != 0) != f.none })
 		})
 	})
 	if rule.Annotations["summary"] == "" || !strings.Contains(read(t, deploy+"runbooks/"+f.alert+".md"), "## Look first") {
 		t.Errorf("%s doesn't say what to do", f.alert)
+	}
+	if testing.Verbose() { // what a user reads: the log, f's alert, and others that need no history
+		t.Logf("the log says\n%s", strings.Join(slices.Sorted(slices.Values(append(w.log.Lines("level=WARN"), w.log.Lines("level=ERROR")...))), ""))
+		for _, a := range alerts(t) {
+			m := append(regexp.MustCompile(`^(?:max[^_]*\()?(worqr_(?:findings|connected|denied|stuck_handlers|queues_readable|queue_paused))(?:\{(.*)\})?\)? (== 0|== 1|> 0)$`).FindStringSubmatch(a.Expr), "", "", "", "")
+			for _, s := range slices.DeleteFunc(map[bool][]sample{true: {seen}, false: chosen(metrics[m[1]], m[2])}[m[1] == "" && a.Alert == f.alert], func(s sample) bool { return (s.value == 0) != (m[3] == "== 0") }) {
+				peertest.Must(t, template.Must(template.New("").Parse("{{$labels := .L}}{{$value := .V}}alert "+a.Alert+": "+strings.ReplaceAll(a.Annotations["summary"], "humanize", `printf "%.4g"`)+"\n")).Execute(t.Output(), map[string]any{"L": s.labels, "V": s.value}))
+			}
+		}
 	}
 }
 
@@ -396,7 +408,7 @@ func (f *failure) watch(w *ward) {
 	}
 	said := ""
 	defer func() {
-		if !strings.HasPrefix(said, f.banner) {
+		if testing.Verbose() && w.scrape() != nil || !strings.HasPrefix(said, f.banner) { // scraping begins a check
 			w.t.Logf("the dashboard says %q", said)
 		}
 	}()
@@ -413,7 +425,7 @@ func (f *failure) inquire(w *ward, cli string) {
 	w.t.Helper()
 	said := ""
 	defer func() {
-		if w.t.Failed() {
+		if testing.Verbose() || w.t.Failed() {
 			w.t.Logf("worqr check says\n%s", said)
 		}
 	}()

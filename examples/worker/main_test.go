@@ -121,7 +121,7 @@ func scrape(t testing.TB, url string) map[string][]sample {
 	text := redistest.Sure(io.ReadAll(answer.Body))(t)
 	metrics := map[string][]sample{}
 	for _, m := range line.FindAllStringSubmatch(string(text), -1) {
-		s := sample{labels: map[string]string{"job": "service", "instance": url}}
+		s := sample{labels: map[string]string{"job": "service", "instance": strings.TrimPrefix(url, "http://")}}
 		for _, l := range label.FindAllStringSubmatch(m[2], -1) {
 			s.labels[l[1]] = l[3]
 		}
@@ -189,13 +189,13 @@ func panels(t testing.TB) map[string][]string {
 	return exprs
 }
 
-// chosen returns the samples with the labels. It ignores lists after =~.
+// chosen returns the samples with the labels. It ignores variables.
 func chosen(all []sample, matchers string) (some []sample) {
 	for _, s := range all {
 		matches := true
 		for _, l := range label.FindAllStringSubmatch(matchers, -1) {
 			value, has := s.labels[l[1]]
-			matches = matches && has && (l[2] == "=~" || value == l[3])
+			matches = matches && has && (l[3][0] == '$' || slices.Contains(strings.Split(l[3], "|"), value))
 		}
 		if matches {
 			some = append(some, s)
