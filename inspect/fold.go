@@ -86,7 +86,7 @@ func Fold(all []Finding) (lines []Line) {
 func (l *Line) retell() {
 	detail := l.Detail
 	if detail != "" && len(l.Queues) > 1 {
-		detail = fmt.Sprintf("On %s: %s", words.Shown(l.Queue), detail)
+		detail = fmt.Sprintf("On %s: %s", words.Shown(queueOf(l.Queue)), detail)
 	}
 	l.Key, l.Subject = "", ""
 	l.Text = says.Of(string(l.Kind)).Text(l.Count, len(l.Queues) > 1, detail)
