@@ -57,6 +57,8 @@ var measures = map[string]func(t *trial) sample{
 	"through": measureThrough,
 	"crew":    holdOneEach,
 	"members": keepMembers,
+	"history": measureHistory,
+	"idle":    func(t *trial) sample { values, _ := joinIdle(t); return values },
 }
 
 // childMain is the main function of a child. It writes its samples to standard output.

@@ -24,6 +24,18 @@ func measureStall(ctx context.Context, t testing.TB, j job) sample {
 // have had time to judge who was silent during the stall, it reports how many workers haven't been
 // evicted.
 func keepMembers(t *trial) sample {
+	values, kept := joinIdle(t)
+	t.ready()
+	time.Sleep(t.Window / 2) // Redis is stopped by now, so this returns when it continues
+	t.ping()
+	time.Sleep(t.Settle)
+	values["kept"] = kept()
+	return values
+}
+
+// joinIdle runs workers that serve idle queues, and measures what they use once all have joined. kept
+// returns how many of them haven't been evicted since.
+func joinIdle(t *trial) (values sample, kept func() float64) {
 	for range t.Peers {
 		t.work(t, 1, func([]byte) {})
 	}
@@ -42,12 +54,7 @@ func keepMembers(t *trial) sample {
 	}
 	until(t, "all have joined", func() bool { return members() == t.Peers*t.Queues })
 	early := evictions()
-	values := t.idle().perSecond()
+	values = t.idle().perSecond()
 	values["early"] = early
-	t.ready()
-	time.Sleep(t.Window / 2) // Redis is stopped by now, so this returns when it continues
-	t.ping()
-	time.Sleep(t.Settle)
-	values["kept"] = float64(members()) - evictions() + early
-	return values
+	return values, func() float64 { return float64(members()) - evictions() + early }
 }

@@ -41,6 +41,8 @@ var goals = []goal{
 	{what: "from a kill until the last task starts elsewhere, the slowest", cell: cell{recovering, "", ours}, value: "last s", most: 4.5, unit: "s", worst: true},
 	{what: "from the kill of 1,000 workers until the last task starts elsewhere", cell: cell{dying, "", ours}, value: "last s", most: 4.5, unit: "s", worst: true},
 	{what: "of 10,000 memberships, those that survive a 10 s stall of Redis", cell: cell{stalling, "", ours}, value: "kept", least: 10_000, unit: "memberships", worst: true},
+	{what: "memory of the history of 200 queues after 30 days", cell: cell{recording, "", ours}, value: "MB", most: 12, unit: "MB"},
+	{what: "commands of 500 idle peers that serve 20 queues each, vs. without history", cell: cell{recording, "idle", ours}, over: cell{recording, "idle", quiet}, value: "commands/s", most: 1.05},
 }
 
 // reached returns the measured value of the goal and whether it is met. ok is false if it wasn't

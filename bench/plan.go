@@ -46,6 +46,7 @@ const (
 	networking = "network"
 	dying      = "deaths"
 	stalling   = "stall"
+	recording  = "history"
 )
 
 // A scale is the size of everything.
@@ -70,7 +71,7 @@ func (s scale) wait(full time.Duration) time.Duration {
 func plan(s scale, patient bool) []scenario {
 	return []scenario{
 		planEnqueue(s), planProcess(s), planSettings(s), planNetwork(s), planLatency(s), planMemory(s),
-		planPeers(s), planRecovery(s, patient), planDeaths(s), planStall(s),
+		planPeers(s), planRecovery(s, patient), planDeaths(s), planStall(s), planHistory(s),
 	}
 }
 
@@ -225,5 +226,16 @@ func planStall(s scale) scenario {
 		Peers: s.of(500, 5), Queues: s.of(20, 2), Settle: s.wait(startUp), Window: s.wait(10 * time.Second),
 	})
 	stall.run, stall.rounds = measureStall, 1
+	return p
+}
+
+func planHistory(s scale) scenario {
+	p := scenario{name: recording}
+	p.add("", ours, job{Measure: "history", N: s.of(30, 3), Queues: s.of(200, 5)})
+	for _, system := range []string{ours, quiet} { // the window is as long as it takes until all peers would write
+		p.add("idle", system, job{
+			Measure: "idle", Peers: s.of(500, 5), Queues: s.of(20, 2), Settle: s.wait(startUp), Window: s.wait(time.Minute),
+		}).rounds = s.of(2, 1)
+	}
 	return p
 }

@@ -59,6 +59,17 @@ var sections = map[string]func(*report, scenario){
 		r.say("All start at once. Then Redis is stopped for %v, with a lease of three seconds, while %d peers serve %d queues each.\n",
 			p.steps[0].job.Window, p.steps[0].job.Peers, p.steps[0].job.Queues)
 	},
+	recording: func(r *report, p scenario) {
+		r.say("## History\n")
+		stored, idle := p.steps[0].job, p.steps[1].job
+		r.bySystem(scenario{steps: p.steps[:1]}, "", column{"MB", "MB in Redis"}, column{"bytes", "bytes per queue"}, column{"keys", "keys per queue"},
+			column{"minutes kB", "a busy queue's minutes, kB"}, column{"day kB", "its hours, kB per day"},
+			column{"script µs", "script, µs"}, serverTime, column{"share %", "share of Redis with ten peers, %"})
+		r.say("%d queues after %d days: on average, a fifth of them start 1,000 tasks a minute, a fifth 50, and the others one every", stored.Queues, stored.N)
+		r.say("half an hour. Each of the ten peers calls once a minute for each queue.\n")
+		r.bySystem(scenario{steps: p.steps[1:]}, "", column{"commands/s", "commands/s while idle"}, column{"server %", "CPU of Redis while idle, %"})
+		r.say("%d idle peers serve %d queues each, for %v.\n", idle.Peers, idle.Queues, idle.Window)
+	},
 }
 
 var (

@@ -26,9 +26,10 @@ type opens = func(t testing.TB, url string, queues []string) system
 
 // systems are the systems to measure.
 var systems = map[string]opens{
-	ours:     openWorqr(worqr.HandleOptions{}),
-	oneByOne: openWorqr(worqr.HandleOptions{Prefetch: -1}),
+	ours:     openWorqr(nil, worqr.HandleOptions{}),
+	oneByOne: openWorqr(nil, worqr.HandleOptions{Prefetch: -1}),
 	added:    openAdded,
+	quiet:    openWorqr(&worqr.Options{NoHistory: true}, worqr.HandleOptions{}),
 	theirs:   openAsynq,
 	bare:     openFloor,
 	scripted: openFloor,
@@ -38,6 +39,7 @@ const (
 	ours     = "worqr"
 	oneByOne = "worqr, Prefetch: -1"
 	added    = "worqr, Add"
+	quiet    = "worqr, NoHistory"
 	theirs   = "asynq"
 	bare     = "floor"
 	scripted = "floor, scripted"

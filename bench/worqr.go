@@ -15,16 +15,17 @@ import (
 type peerSystem struct {
 	url     string
 	queues  []string
+	fleet   *worqr.Options
 	options worqr.HandleOptions // Concurrency is replaced
 	sender  *worqr.Peer
 	peers   []*worqr.Peer // peers that work
 }
 
-func openWorqr(options worqr.HandleOptions) opens {
+func openWorqr(fleet *worqr.Options, options worqr.HandleOptions) opens {
 	return func(t testing.TB, url string, queues []string) system {
 		sender := redistest.Sure(worqr.Open(url, nil))(t)
 		t.Cleanup(func() { _ = sender.Close() })
-		return &peerSystem{url: url, queues: queues, options: options, sender: sender}
+		return &peerSystem{url: url, queues: queues, fleet: fleet, options: options, sender: sender}
 	}
 }
 
@@ -32,7 +33,7 @@ func openWorqr(options worqr.HandleOptions) opens {
 type addedSystem struct{ *peerSystem }
 
 func openAdded(t testing.TB, url string, queues []string) system {
-	return addedSystem{openWorqr(worqr.HandleOptions{})(t, url, queues).(*peerSystem)}
+	return addedSystem{openWorqr(nil, worqr.HandleOptions{})(t, url, queues).(*peerSystem)}
 }
 
 func (s addedSystem) producer(_ testing.TB, queue string) func([][]byte) error {
@@ -54,7 +55,7 @@ func (s *peerSystem) producer(_ testing.TB, queue string) func([][]byte) error {
 }
 
 func (s *peerSystem) work(t testing.TB, handlers int, handle func([]byte)) {
-	peer := redistest.Sure(worqr.Open(s.url, nil))(t)
+	peer := redistest.Sure(worqr.Open(s.url, s.fleet))(t)
 	options := s.options
 	options.Concurrency = handlers
 	for _, name := range s.queues {

@@ -10,7 +10,6 @@ import (
 	"github.com/matryer/is"
 
 	"github.com/worqr/worqr/inspect"
-	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redistest"
 )
 
@@ -122,79 +121,4 @@ func TestVersions(t *testing.T) {
 	b.is.Equal(len(all), MaxVersions)
 	b.is.Equal(all[0], inspect.Deploy{Version: "v5", At: time.UnixMilli(1005)})
 	b.is.Equal(all[MaxVersions-1].Version, "v104")
-}
-
-// A month of the history of 200 queues, as one peer writes it: on each of the first fifth of them, a thousand tasks a
-// minute, on the next fifth, 50, and on the others one every half an hour. Redis is told the time. The minutes of the days
-// before the last one would have expired, so only their hours are written.
-func BenchmarkHistory(b *testing.B) {
-	redistest.OneServer(b, redistest.OwnServer)
-	server := redistest.Start(b)
-	c := redistest.Dial(b, server.URL())
-	source := strings.Replace(record.Source(), "redis.call('TIME')", "{ table.remove(ARGV), 0 }", 1)
-	digest := redistest.Sure(redis.String(c.Do("SCRIPT", "LOAD", source)))(b)
-	const queues, month = 200, 30 * 24 * 60
-	busy := func(tasks int64) (r Recorded) {
-		r = Recorded{tasks, tasks - tasks/100, tasks / 100, tasks / 50, tasks * 40}
-		for i, part := range []int64{2, 5, 50, 20, 10, 10, 2, 1} { // percent
-			r[5+2*i], r[6+2*i] = tasks*part/100, tasks*part/100
-		}
-		return r
-	}
-	calls := 0
-	send := func(queue, minute int, r Recorded) {
-		q := keys.NewSpace("").Queue(fmt.Sprint("queue", queue))
-		_, tail := q.Ends()
-		args := redis.Args{digest, 2, q.State(), keys.None(q), "worqr", tail}.AddFlat(r[:])
-		redistest.Must(b, c.Send("EVALSHA", args.Add(1_900_000_000+minute*60)...))
-		if calls++; calls%1000 == 0 {
-			redistest.Sure(c.Do(""))(b)
-		}
-	}
-	info := func(section, field string) (n float64) {
-		_, after, _ := strings.Cut(redistest.Sure(redis.String(c.Do("INFO", section)))(b), field)
-		_, _ = fmt.Sscan(strings.FieldsFunc(after, func(r rune) bool { return r == ',' || r == '\r' })[0], &n)
-		return n
-	}
-	rate := func(queue int) (tasks int64, every int) {
-		return []int64{1000, 50, 1, 1, 1}[queue/40], []int{1, 1, 30, 30, 30}[queue/40]
-	}
-	for b.Loop() {
-		redistest.Do(b, c, "FLUSHALL")
-		before := info("memory", "used_memory:")
-		for queue := range queues {
-			tasks, every := rate(queue)
-			for minute := 0; minute < month-25*60; minute += 60 {
-				send(queue, minute, busy(tasks*int64(60/every)))
-			}
-		}
-		redistest.Sure(c.Do(""))(b)
-		for _, key := range redistest.Keys(b, c, "worqr:history") {
-			if strings.Contains(key, "}:h") {
-				redistest.Do(b, c, "DEL", key)
-			}
-		}
-		redistest.Do(b, c, "CONFIG", "RESETSTAT")
-		for queue := range queues {
-			tasks, every := rate(queue)
-			for minute := month - 25*60; minute < month; minute += every {
-				send(queue, minute, busy(tasks))
-			}
-		}
-		redistest.Sure(c.Do(""))(b)
-		b.ReportMetric((info("memory", "used_memory:")-before)/queues, "bytes/queue")
-		b.ReportMetric(info("commandstats", "cmdstat_evalsha:calls="), "calls")
-		b.ReportMetric(info("commandstats", "cmdstat_evalsha:calls=126000,usec=")/126_000, "µs/call")
-		for _, kind := range []string{"h", "d"} {
-			for i, what := range []string{"busy", "medium", "rare"} {
-				q, n := keys.NewSpace("").Queue(fmt.Sprint("queue", 40*i)), 0.0
-				for _, key := range redistest.Keys(b, c, strings.TrimSuffix(q.History(""), ":")) {
-					if strings.Contains(key, "}:"+kind) {
-						n += float64(redistest.Sure(redis.Int64(c.Do("MEMORY", "USAGE", key)))(b))
-					}
-				}
-				b.ReportMetric(n, what+"-"+kind+"-bytes")
-			}
-		}
-	}
 }
