@@ -116,7 +116,8 @@ const perPage = 50
 // paged returns the rows of the page in a query.
 func paged[T any](rows []T, name string, query url.Values) ([]T, pager) {
 	last := max(0, (len(rows)-1)/perPage)
-	n := min(pageIn(query)-1, last)
+	n, _ := strconv.Atoi(query.Get("page"))
+	n = min(max(n-1, 0), last)
 	p := pager{From: n*perPage + 1, To: min(len(rows), (n+1)*perPage), All: len(rows)}
 	to := func(n int) string {
 		q := without(query, "did", "n", "page")

@@ -201,7 +201,7 @@ func (f *fleet) compare(ctx context.Context, next *snapshot) {
 	for _, q := range next.queues {
 		recent, _ := q.past.trend()
 		c := q.counts
-		if recent.Failed == 0 && (c.IdleWorkers > 0 || c.Waiting == 0 || c.Running == 0) {
+		if q.err != nil || recent.Failed == 0 && (c.IdleWorkers > 0 || c.Waiting == 0 || c.Running == 0) {
 			continue
 		}
 		if now := time.Now(); now.Sub(f.usual[q.name].at) > historyEvery && asked < mostHistories {

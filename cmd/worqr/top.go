@@ -56,8 +56,10 @@ func (s *shown) Look(ctx context.Context) (*top.Snapshot, error) {
 			return nil, err
 		}
 		if _, known := s.usual[q.Name]; !known && !asked && (q.Failed > 0 || q.Waiting > 0 && q.IdleWorkers == 0) { // one in a look
-			hours, _ := s.Queue(q.Name).History(ctx, s.hour.Add(-24*time.Hour), s.hour, time.Hour) // without one, nothing is usual
-			s.usual[q.Name], asked = inspect.UsualOf(hours), true
+			asked = true
+			if hours, err := s.Queue(q.Name).History(ctx, s.hour.Add(-24*time.Hour), s.hour, time.Hour); err == nil {
+				s.usual[q.Name] = inspect.UsualOf(hours)
+			}
 		}
 		q.Usual = s.usual[q.Name]
 		now.Queues = append(now.Queues, q)

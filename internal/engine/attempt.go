@@ -172,14 +172,14 @@ func (t *Attempt) Context() context.Context { return t.ctx }
 // Draining is closed when the queue begins to drain, or the worker to leave it.
 func (t *Attempt) Draining() <-chan struct{} { return t.session.draining }
 
-// endOf fills in what Redis needs to end the attempt.
-func (t *Attempt) endOf(e store.End) store.End {
+// endOf fills in what Redis needs to end the attempt; ran is false if no handler or caller has begun it.
+func (t *Attempt) endOf(e store.End, ran bool) store.End {
 	e.Attempt, e.Token, e.Name, e.Size, e.Digest = t.ID, t.Token, t.Name, t.size, t.digest
 	var began time.Time // by a handler
 	if r := t.run.Load(); r != nil {
 		began = r.began
 	}
-	e.Follow(t.Error, began)
+	e.Follow(t.Error, began, ran)
 	if e.Verb == store.Done {
 		e.Delay = t.keep
 	}
@@ -194,7 +194,7 @@ func (t *Attempt) endOf(e store.End) store.End {
 
 // unbegun returns the ending of a task that no handler or caller has begun.
 func (t *Attempt) unbegun(e store.End) *ending {
-	return &ending{End: t.endOf(e), task: t, unfit: e.Verb == store.Fail}
+	return &ending{End: t.endOf(e, false), task: t, unfit: e.Verb == store.Fail}
 }
 
 // named prepends to attrs the attributes that identify the task in a log line: the attempt, eight digits of the digest,

@@ -112,7 +112,7 @@ var errSilent = fmt.Errorf("no answer from Redis: %w", os.ErrDeadlineExceeded)
 // are repeated for CallTimeout.
 func (t *Attempt) End(ctx context.Context, e store.End) error {
 	s := t.session
-	end := &ending{End: t.endOf(e), task: t, done: make(chan error, 1), until: time.Now().Add(s.engine.CallTimeout)}
+	end := &ending{End: t.endOf(e, true), task: t, done: make(chan error, 1), until: time.Now().Add(s.engine.CallTimeout)}
 	s.mu.Lock()
 	t.story.Left(len(end.Result), "")
 	s.sayLocked(end)

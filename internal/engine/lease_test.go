@@ -234,7 +234,7 @@ func TestSessionEnds(t *testing.T) {
 			if s.wakeLocked() || s.ended != c.why {
 				t.Error("later callers get", s.ended)
 			}
-			other := &ending{End: task.endOf(store.End{Verb: store.Stop}), task: task, done: make(chan error, 1)}
+			other := &ending{End: task.endOf(store.End{Verb: store.Stop}, true), task: task, done: make(chan error, 1)}
 			if s.sayLocked(other); len(s.say) > 0 || <-other.done == nil {
 				t.Error("an ending is accepted")
 			}

@@ -64,7 +64,7 @@ func (s *Session) says(t *Attempt, verb store.Ending) *ending {
 	if verb == store.Fail {
 		e.Kind, e.Reason = store.Failed, "no"
 	}
-	end := &ending{End: t.endOf(e), task: t, done: make(chan error, 1)}
+	end := &ending{End: t.endOf(e, true), task: t, done: make(chan error, 1)}
 	s.say = append(s.say, end)
 	return end
 }
@@ -478,7 +478,7 @@ func TestRaisedRound(t *testing.T) {
 func TestResultIsCopied(t *testing.T) {
 	t.Parallel()
 	result := []byte("a")
-	end := byHand(t).holds("a", 1, "k:a").endOf(store.End{Verb: store.Done, Result: result})
+	end := byHand(t).holds("a", 1, "k:a").endOf(store.End{Verb: store.Done, Result: result}, true)
 	result[0] = 'b'
 	is.New(t).Equal(string(end.Result), "a")
 }

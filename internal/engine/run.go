@@ -110,7 +110,7 @@ func (r *run) end(err error, j judgement, frees bool) {
 	q, t := r.queue, r.task
 	e, stays := r.outcome(err, j)
 	_, isUnfit := err.(*unfit)
-	r.ending = ending{End: t.endOf(e), task: t, by: r, unfit: isUnfit && e.Verb == store.Fail}
+	r.ending = ending{End: t.endOf(e, !isUnfit), task: t, by: r, unfit: isUnfit && e.Verb == store.Fail}
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	t.story.Left(len(r.ending.Result), j.text)

@@ -76,7 +76,7 @@ func read(entry string) (a inspect.Attempt, ok bool) {
 	}
 	started, err := strconv.ParseUint(parts[1], 10, 48)
 	ended, bad := strconv.ParseUint(parts[2], 10, 48)
-	if err != nil || bad != nil || started == 0 || ended < started {
+	if err != nil || bad != nil || started == 0 || ended < started || time.UnixMilli(int64(ended)).UTC().Year() > 9999 { // JSON has no later one
 		return a, false
 	}
 	a = inspect.Attempt{WorkerID: parts[0], Error: parts[3]}

@@ -28,7 +28,7 @@ func TestText(t *testing.T) {
 		"newest first": {text: "b\x00v:1:6:a\x00w:7:12:b", last: "b", tried: []inspect.Attempt{attempt("w", "b", 7), attempt("v", "a", 1)}},
 		"no error":     {text: "\x00w:1:6:", tried: []inspect.Attempt{attempt("w", "", 1)}},
 		"colons":       {text: "a: b\x00w:1:6:a: b", last: "a: b", tried: []inspect.Attempt{attempt("w", "a: b", 1)}},
-		"garbage":      {text: "a\x00\x00no\x00w:1:6:a\x00w:6:1:back\x00w:x:1:\x00:1:2:nobody\x00a b:1:2:\x00w:0:1:\x00w:-1:1:\x00w:1:9223372036854775807:\x00w:1:6:\xff\x00", last: "a", tried: []inspect.Attempt{attempt("w", "a", 1)}},
+		"garbage":      {text: "a\x00\x00no\x00w:1:6:a\x00w:6:1:back\x00w:x:1:\x00:1:2:nobody\x00a b:1:2:\x00w:0:1:\x00w:-1:1:\x00w:1:9223372036854775807:\x00w:1:281474976710655:x\x00w:1:6:\xff\x00", last: "a", tried: []inspect.Attempt{attempt("w", "a", 1)}},
 		"long error":   {text: Text("a\x00w:1:6:" + long), last: "a"},
 		"long list":    {text: Text("a\x00w:1:6:a" + strings.Repeat("\x00", maxList)), last: "a"},
 	} {

@@ -93,6 +93,8 @@ func TestHistoryIsForeign(t *testing.T) {
 	b.past()
 	redistest.Do(t, b.conn, "HSET", b.q.State(), "seen", "x")
 	b.is.NoErr(b.record(Recorded{1})) // it begins anew
+	redistest.Do(t, b.conn, "HSET", b.q.State(), "seen", 0, "taken", -5, "added", -5)
+	b.is.NoErr(b.record(Recorded{1}))
 }
 
 // A full Redis refuses the whole record.

@@ -22,7 +22,7 @@ local list = count('LLEN', q.queues)
 local waiting = list + count('ZCARD', q.ready) + count('ZCARD', q.risky)
 
 -- How many tasks were ever enqueued, and how many since the last call. At first, nobody knows how many were before.
-local total = state.taken + list + state.added
+local total = math.max(state.taken + list + state.added, 0)
 local enqueued = math.max(total - state.seen, 0)
 if state.seen == 0 then
   enqueued = math.min(total, waiting + count('ZCARD', q.schedule) + ARGV[3])

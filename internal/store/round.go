@@ -65,14 +65,14 @@ type End struct {
 	past    string        // of Fail and Retry: the list of attempts that failed
 }
 
-// Follow adds the list of attempts that failed: those in the text of the one before, and this one unless it didn't run.
+// Follow adds the list of attempts that failed: those in the text of the one before, and this one if it ran.
 // began is when a handler did; zero if none has.
-func (e *End) Follow(before past.Text, began time.Time) {
+func (e *End) Follow(before past.Text, began time.Time, ran bool) {
 	if e.Verb != Retry && e.Verb != Fail {
 		return
 	}
 	all := before.Attempts()
-	if e.Kind != Expired && e.Kind != Crashed {
+	if ran {
 		this := inspect.Attempt{WorkerID: WorkerOf(e.Attempt), StartedAt: cmp.Or(began, StartedAt(e.Attempt)), EndedAt: time.Now(), Error: e.Reason}
 		all = append([]inspect.Attempt{this}, all...)
 	}
