@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/worqr/worqr/inspect"
-	"github.com/worqr/worqr/internal/logs"
 	"github.com/worqr/worqr/internal/store"
 	"github.com/worqr/worqr/internal/words"
 	"github.com/worqr/worqr/worqrtrace"
@@ -175,13 +174,13 @@ func (s *scribe) trace() *worqrtrace.Trace {
 // ended notes that schedules have ended.
 func (s *scribe) ended(queue string, keys []string) {
 	for _, key := range keys {
-		s.note(inspect.Happening{Kind: "job-gone", Queue: queue, Subject: "#" + logs.Hash(key)})
+		s.note(inspect.Happening{Kind: "job-gone", Queue: queue, Subject: words.Clip(key)})
 	}
 }
 
 // begun removes the note that a schedule has ended.
 func (s *scribe) begun(queue, key string) {
-	h := inspect.Happening{Kind: "job-gone", Queue: queue, Subject: "#" + logs.Hash(key)}
+	h := inspect.Happening{Kind: "job-gone", Queue: queue, Subject: words.Clip(key)}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.noted, h)

@@ -138,11 +138,7 @@ func New(peer *worqr.Peer, opts *Options) http.Handler {
 	d.cross = cmp.Or(d.opts.CrossOrigin, http.NewCrossOriginProtection())
 	d.hooks = &hooks{opts: &d.opts, log: d.log, patience: hookPatience, partPatience: partPatience, told: map[string]time.Time{}, calls: map[string]calls{}}
 	d.check = &checkup{check: func(ctx context.Context) (*inspect.CheckReport, error) {
-		report, err := peer.Check(ctx, d.opts.Check)
-		if err == nil {
-			d.reveal(ctx, report.Findings)
-		}
-		return report, err
+		return peer.Check(ctx, d.opts.Check)
 	}}
 	d.hub = &hub{fleet: fleet{peer: peer}, interval: d.opts.Interval, seen: func(s *snapshot) { d.follow(s, false) }}
 	d.finds = &searches{shows: d.hub.shows}

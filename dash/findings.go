@@ -1,9 +1,6 @@
 package dash
 
 import (
-	"context"
-	"crypto/sha1"
-	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -42,22 +39,6 @@ func (d *dashboard) findings(s *snapshot, queue string) (all []inspect.Finding, 
 		}
 	}
 	return all, checked
-}
-
-// reveal names the recurring tasks in the findings of a check, which have only digests of their keys: pages show those.
-func (d *dashboard) reveal(ctx context.Context, all []inspect.Finding) {
-	for i := range all {
-		f := &all[i]
-		if f.Kind != "job-failed" && f.Kind != "job-late" {
-			continue
-		}
-		for t, err := range d.peer.Queue(f.Queue).Recurring(ctx) {
-			if err == nil && fmt.Sprintf("k:#%x", sha1.Sum([]byte(t.Key))) == f.Subject {
-				name := strings.NewReplacer(f.Subject, line(t.Key, 60))
-				f.Text, f.Detail = name.Replace(f.Text), name.Replace(f.Detail)
-			}
-		}
-	}
 }
 
 // judged is what a snapshot shows.

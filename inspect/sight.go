@@ -67,7 +67,7 @@ type Happening struct {
 	Kind    FindingKind // "evicted", "job-gone", "dropped" or "lost-writes"
 	At      time.Time   // by Redis's clock; the last time
 	Queue   string
-	Subject string // the worker's name, or #digest of a key
+	Subject string // the worker's name, or the key of a recurring task
 	Text    string
 	Count   int
 }

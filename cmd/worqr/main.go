@@ -18,6 +18,7 @@ import (
 	"github.com/alecthomas/kong"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/inspect"
 )
 
 type versionCommand struct{ form }
@@ -47,6 +48,9 @@ func (n nothing) Error() string { return string(n) }
 func advice(err error) string {
 	if errors.Is(err, worqr.ErrLogin) {
 		return "\nRedis refuses the login: check the user and the password of REDIS_URL or --redis"
+	}
+	if away := worqr.Judge(inspect.Sight{Err: err})[0]; away.Detail != "" {
+		return "\n" + away.Detail
 	}
 	return grant(err)
 }

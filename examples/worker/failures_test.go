@@ -139,6 +139,7 @@ type failure struct {
 	flags  []string // of worqr check
 	check  string   // how its first line begins, or its error
 	log    string   // in a line of a peer
+	step   string   // in both
 	alert  string
 	none   bool // the alert is about a metric that is 0
 }
@@ -192,8 +193,8 @@ func ofQueues() map[string]failure {
 				})
 				redistest.Sure(w.peer.FailWorker(w.t.Context(), id))(w.t)
 			}
-		}, banner: "A task crashes its workers emails 1 task has crashed several workers. One has done so 2 times.",
-			check: "stuck (crashing) on emails: 1 task has crashed several workers. One has done so 2 times.", log: "this worker was evicted", alert: "WorqrTaskCrashes"},
+		}, banner: "A task may crash its workers emails 1 task was held by several workers that died, hung or lost Redis. One has lost 2 workers.",
+			check: "stuck (crashing) on emails: 1 task was held by several workers that died, hung or lost Redis. One has lost 2 workers.", log: "this worker was evicted", alert: "WorqrTaskCrashes"},
 		"slots hang": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, w.hangs(), &worqr.HandleOptions{Concurrency: 1, Prefetch: -1})
 			w.send("x", 3)
@@ -223,7 +224,7 @@ func ofQueues() map[string]failure {
 			peertest.Must(w.t, p.Queue("emails").Every("nightly", worqr.Interval(20*time.Second), nil, nil))
 			w.run(p)
 		}, banner: "A recurring task fails emails The last run of 1 recurring task didn't succeed. nightly, due at ",
-			check: "stuck (job-failed) on emails: The last run of 1 recurring task didn't succeed. k:#", log: "task failed for good", alert: "WorqrRecurringTask"},
+			check: "stuck (job-failed) on emails: The last run of 1 recurring task didn't succeed. nightly, due at ", log: "task failed for good", alert: "WorqrRecurringTask"},
 		"a recurring task is gone": {stage: func(w *ward) {
 			p := w.admit(w.server.URL(), worqr.Options{Lease: time.Second}, 0)
 			p.Queue("emails").Handle(done, nil)
@@ -231,8 +232,8 @@ func ofQueues() map[string]failure {
 			stop := w.run(p)
 			w.worker(worqr.Options{Lease: time.Second}, done, nil)
 			stop()
-		}, banner: "A recurring task has ended emails 1 recurring task has ended, since no running peer has the schedule anymore.",
-			check: "risk (job-gone) on emails: 1 recurring task has ended, since no running peer has the schedule anymore.", log: "schedules ended: no running peer has them", alert: "WorqrRecurringTask"},
+		}, banner: "A recurring task has ended emails 1 recurring task has ended, since no running peer has the schedule anymore. nightly ended ",
+			check: "risk (job-gone) on emails: 1 recurring task has ended, since no running peer has the schedule anymore. nightly ended ", log: "schedules ended: no running peer has them", alert: "WorqrRecurringTask"},
 	}
 }
 
@@ -242,14 +243,13 @@ func ofFleets() map[string]failure {
 		"wrong password": {early: func(w *ward) { w.observe("redis://worker:rotated@" + w.server.Addr()) },
 			banner: "Redis refuses the login list queues: login refused: ", check: "worqr: check: login refused: ", alert: "WorqrDenied"},
 		"Redis is down": {stage: func(w *ward) { w.server.Kill() },
-			banner: "Redis can't be reached ", check: "worqr: check: ", alert: "WorqrQueuesUnreadable", none: true},
+			banner: "Redis can't be reached Nothing listens at 127.0.0.1:", check: "worqr: check: ", step: ": start Redis.", alert: "WorqrQueuesUnreadable", none: true},
 		"the network drops": {early: func(w *ward) {
-			door := redistest.Far(w.t, w.server.Addr(), 0)
-			w.observe(door.URL())
-			w.t.Cleanup(door.Close)
-			w.cut = door.Close
+			link := redistest.NewLink(w.t, w.server.Addr())
+			w.observe(link.URL())
+			w.cut = func() { link.Mute(true); link.Deafen(true) }
 		}, stage: func(w *ward) { w.cut() },
-			banner: "Redis can't be reached ", check: "worqr: check: ", alert: "WorqrQueuesUnreadable", none: true},
+			banner: "Redis can't be reached 127.0.0.1:", check: "worqr: check: ", step: " doesn't answer: look at the network and the firewall; Redis may run.", alert: "WorqrQueuesUnreadable", none: true},
 		"Redis is slow": {early: func(w *ward) { w.observe(redistest.Far(w.t, w.server.Addr(), 300*time.Millisecond).URL()) },
 			stage:  func(w *ward) { w.worker(worqr.Options{}, done, nil) },
 			banner: "Redis is slow Redis took 3", check: "risk (slow-redis): Redis took 3", alert: "WorqrRedisSlow"},
@@ -285,8 +285,8 @@ func ofFleets() map[string]failure {
 			redistest.Do(w.t, c, "PEXPIRE", w.prefix+":worker:dead00000", 60_000)
 			peertest.Dead(w.t, c, w.prefix, "emails", time.Second, 1)
 			eventually(w.t, "it's evicted", func() bool { return peertest.Stats(w.t, w.peer.Queue("emails")).Workers == 1 })
-		}, banner: "Workers have died 1 worker died lately, and its tasks were returned. api-7, ",
-			check: "notice (evicted): 1 worker died lately, and its tasks were returned. api-7, ", log: "evicted a worker whose lease expired", alert: "WorqrWorkerEvicted"},
+		}, banner: "Workers were evicted 1 worker died, hung or lost Redis lately, and its tasks were returned. api-7, ",
+			check: "notice (evicted): 1 worker died, hung or lost Redis lately, and its tasks were returned. api-7, ", log: "evicted a worker whose lease expired", alert: "WorqrWorkerEvicted"},
 		"all peers dead": {stage: func(w *ward) {
 			peertest.Dead(w.t, redistest.Dial(w.t, w.server.URL()), w.prefix, "emails", time.Second, 19)
 			w.send("x", 1)
@@ -295,8 +295,8 @@ func ofFleets() map[string]failure {
 		"a deploy changes the lease": {stage: func(w *ward) {
 			w.worker(worqr.Options{Lease: 3 * time.Second}, done, nil)
 			w.worker(worqr.Options{Lease: 10 * time.Second}, done, nil)
-		}, banner: "Workers have different leases emails Workers of this queue have different leases. That of ",
-			check: "risk (leases) on emails: Workers of this queue have different leases. That of ", alert: "WorqrLeasesDiffer"},
+		}, banner: "Workers have different leases emails Workers of this queue have different leases. ",
+			check: "risk (leases) on emails: Workers of this queue have different leases. ", alert: "WorqrLeasesDiffer"},
 	}
 }
 
@@ -416,7 +416,7 @@ func (f *failure) watch(w *ward) {
 		if m := firstBanner.FindStringSubmatch(w.look()); m != nil {
 			said = strings.Join(strings.Fields(tags.ReplaceAllString(m[1], "")), " ")
 		}
-		return strings.HasPrefix(said, f.banner)
+		return strings.HasPrefix(said, f.banner) && strings.Contains(said, f.step)
 	})
 }
 
@@ -436,7 +436,7 @@ func (f *failure) inquire(w *ward, cli string) {
 		said = string(out)
 		lines := strings.Split(said, "\n")
 		if strings.HasPrefix(f.check, "worqr: ") {
-			return strings.HasPrefix(said, f.check)
+			return strings.HasPrefix(said, f.check) && strings.Contains(said, f.step)
 		}
 		return len(lines) > 1 && strings.HasPrefix(lines[1], f.check) // after the summary
 	})

@@ -65,7 +65,7 @@ func (c *checkup) servers() error {
 	}
 	views = slices.DeleteFunc(views, func(v *view) bool { return v.err != nil })
 	if !c.inCluster() {
-		for _, f := range views[0].judge() {
+		for _, f := range views[0].judge(c.Lease) {
 			c.found(f)
 		}
 		return nil
@@ -138,7 +138,7 @@ func judgeCluster(views []*view) []inspect.Finding {
 	}
 	by := map[remark][]string{} // by finding: the nodes
 	for _, v := range views {
-		of := findings(v.judge())
+		of := findings(v.judge(0))
 		of.cluster(v)
 		for _, f := range of {
 			r := remark{f.Kind, f.Severity, f.Title, f.Text}

@@ -38,10 +38,10 @@ type checkup struct {
 	lost  map[string]bool // nodes that don't answer
 
 	exams   map[store.Keys]*exam
-	present map[string]bool          // workers that are registered
-	known   map[string]time.Duration // leases by worker
-	doubts  []func() error           // check something again, a lease later
-	said    map[string]bool          // findings, to avoid duplicates
+	present map[string]bool // workers that are registered
+	known   map[string]*inspect.Worker
+	doubts  []func() error  // check something again, a lease later
+	said    map[string]bool // findings, to avoid duplicates
 }
 
 // An exam is the check of one queue.
@@ -65,7 +65,7 @@ func Examine(ctx context.Context, config Config) (r *inspect.CheckReport, return
 	c := &checkup{
 		Config: config, ctx: ctx, report: inspect.CheckReport{Repair: config.Repair, Prefix: config.Prefix},
 		exams: map[store.Keys]*exam{}, present: map[string]bool{}, said: map[string]bool{},
-		known: map[string]time.Duration{}, lost: map[string]bool{},
+		known: map[string]*inspect.Worker{}, lost: map[string]bool{},
 	}
 	for _, part := range []func() error{c.servers, c.walk, c.registered, c.queues, c.peers, c.again} {
 		if err = part(); err != nil {

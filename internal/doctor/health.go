@@ -24,6 +24,7 @@ const (
 // A run is an attempt that a worker holds.
 type run struct {
 	attempt, worker string
+	by              string    // the worker's name; "" if that isn't known
 	since           time.Time // zero if the id doesn't contain it
 }
 
@@ -81,6 +82,9 @@ func (c *checkup) health(e *exam) error {
 	if err := c.jobs(e); err != nil {
 		return err
 	}
+	if w := c.known[e.vitals.runs.oldest.worker]; w != nil {
+		e.vitals.runs.oldest.by = w.Name
+	}
 	for _, f := range e.vitals.judge(e.keys, e.name, c.Limits) {
 		f.Queue = e.id
 		c.found(f)
@@ -105,7 +109,14 @@ func (c *checkup) crashes(e *exam) error {
 // jobs judges the recurring tasks of a queue.
 func (c *checkup) jobs(e *exam) error {
 	limit := cmp.Or(c.Limits.MaxWaitTime, defaultWait)
-	wrong := map[inspect.FindingKind][]string{}
+	wrong := map[inspect.FindingKind]inspect.Finding{} // the first, and how many there are
+	add := func(kind inspect.FindingKind, key, detail string) {
+		f := wrong[kind]
+		if f.Count++; f.Count == 1 {
+			f.Subject, f.Detail = words.Clip(key), words.Shown(key)+detail
+		}
+		wrong[kind] = f
+	}
 	for t, err := range store.Recurring(c.ctx, c.Runner, e.keys) {
 		if store.IsAnswer(err) {
 			return nil // the key has another type, which was reported
@@ -113,18 +124,17 @@ func (c *checkup) jobs(e *exam) error {
 		if err != nil {
 			return err
 		}
-		name := veil("", store.NameOf(t.Key))
 		switch t.LastOutcome {
 		case "failed", "crashed", "lost":
-			wrong[jobFailed] = append(wrong[jobFailed], fmt.Sprintf("%s, due at %s, %s.", name, words.Moment(t.LastDue), t.LastOutcome))
+			add(jobFailed, t.Key, fmt.Sprintf(", due at %s, %s.", words.Moment(t.LastDue), t.LastOutcome))
 		}
 		if by := age(e.vitals.Now, t.Next); !t.Next.IsZero() && t.Current.IsZero() && by > limit && e.vitals.Paused == "" {
-			wrong[jobLate] = append(wrong[jobLate], fmt.Sprintf("%s was due %s ago.", name, words.Roughly(by)))
+			add(jobLate, t.Key, fmt.Sprintf(" was due %s ago.", words.Roughly(by)))
 		}
 	}
-	for kind, all := range wrong {
-		f := about(kind, inspect.SeverityStuck, len(all), all[0])
-		f.Queue, f.Key, f.Subject = e.id, keyOf(e.keys, "recurring"), strings.TrimSuffix(strings.Fields(all[0])[0], ",")
+	for kind, first := range wrong {
+		f := about(kind, inspect.SeverityStuck, first.Count, first.Detail)
+		f.Queue, f.Key, f.Subject = e.id, keyOf(e.keys, "recurring"), first.Subject
 		c.found(f)
 	}
 	return nil
@@ -202,9 +212,14 @@ func (v *vitals) judge(q store.Keys, name string, limits inspect.CheckOptions) (
 	all.queue(v.sight(name), 0, limits)
 	all = slices.DeleteFunc(all, func(f inspect.Finding) bool { return needsPatience(f.Kind) })
 	for i := range all {
-		f := &all[i]
+		f, oldest := &all[i], v.runs.oldest
 		switch f.Kind {
-		case stalled, starved, backlog:
+		case stalled:
+			if f.Key = q.Waiting(); oldest.attempt != "" {
+				f.Detail += fmt.Sprintf(" The longest run began %s ago, on %s.", words.Roughly(age(v.Now, oldest.since)), words.Shown(cmp.Or(oldest.by, oldest.worker)))
+				f.Text = says.Of(string(stalled)).Text(f.Count, false, f.Detail)
+			}
+		case starved, backlog:
 			f.Key = q.Waiting()
 		case late:
 			f.Key = q.Schedule()
@@ -250,7 +265,7 @@ func (c causeCounts) say() string {
 	return words.Stopped(text)
 }
 
-// crashes counts the tasks that several workers died holding.
+// crashes counts the tasks that several workers were lost with.
 type crashes struct{ tasks, most int }
 
 const severalCrashes = 2
@@ -264,7 +279,7 @@ func (c *crashes) add(n int) {
 
 func (all *findings) crashes(v *vitals, q store.Keys) {
 	if c := v.crashing; c.tasks > 0 && !q.IsFailed() {
-		f := about(crashing, inspect.SeverityStuck, c.tasks, fmt.Sprintf("One has done so %d times.", c.most))
+		f := about(crashing, inspect.SeverityStuck, c.tasks, fmt.Sprintf("One has lost %d workers.", c.most))
 		f.Key = q.Tasks()
 		all.add(f)
 	}
@@ -319,19 +334,19 @@ func (c *checkup) leases(e *exam) error {
 		if err != nil {
 			return err
 		}
-		for _, w := range registered {
-			c.known[w.ID] = w.Lease
+		for i := range registered {
+			c.known[registered[i].ID] = &registered[i]
 		}
 	}
-	var first string
+	var first *inspect.Worker
 	for _, id := range e.members {
-		switch lease := c.known[id]; {
-		case lease == 0:
-		case first == "":
-			first = id
-		case lease != c.known[first]:
+		switch w := c.known[id]; {
+		case w == nil || w.Lease == 0:
+		case first == nil:
+			first = w
+		case w.Lease != first.Lease:
 			var all findings
-			all.leases(e.id, &inspect.Worker{ID: first, Lease: c.known[first]}, &inspect.Worker{ID: id, Lease: lease})
+			all.leases(e.id, first, w, time.UnixMilli(e.vitals.Now))
 			all[0].Key = e.keys.Workers()
 			c.found(all[0])
 			return nil

@@ -1,8 +1,12 @@
 package doctor
 
 import (
+	"context"
 	"fmt"
+	"net"
+	"os"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -112,4 +116,34 @@ func TestRuns(t *testing.T) {
 	}
 	is.Equal(r.oldest.attempt, attempt(time.Hour))
 	is.Equal(age(now.UnixMilli(), r.newest), time.Minute)
+}
+
+// What to do about a Redis that isn't reached depends on what a new connection gives.
+func TestNextStep(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	at := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6379}
+	for why, step := range map[error]string{
+		syscall.ECONNREFUSED:     "Nothing listens at 10.0.0.1:6379: start Redis.",
+		os.ErrDeadlineExceeded:   "10.0.0.1:6379 doesn't answer: look at the network and the firewall; Redis may run.",
+		syscall.ECONNRESET:       "list queues: dial 10.0.0.1:6379: connection reset by peer.",
+		context.DeadlineExceeded: "10.0.0.1:6379 doesn't answer: look at the network and the firewall; Redis may run.",
+	} {
+		f := Judge(&inspect.Sight{Err: fmt.Errorf("list queues: %w", &net.OpError{Op: "dial", Addr: at, Err: why})})[0]
+		is.Equal(f.Text, step+" New tasks are refused. Handlers keep running, and no worker is evicted meanwhile.")
+	}
+}
+
+// The workers with different leases are told apart by when they started.
+func TestLeasesDiffer(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	worker := func(ago, lease time.Duration) inspect.Worker {
+		return inspect.Worker{Name: "vm:7", StartedAt: now.Add(-ago), Lease: lease, Queues: []string{"q"}}
+	}
+	all := Judge(&inspect.Sight{At: now, Workers: []inspect.Worker{worker(time.Hour, 3*time.Second), worker(20*time.Second, 10*time.Second)},
+		Server: inspect.ServerStats{RoundTrip: time.Second}})
+	is.Equal(len(all), 2)
+	is.True(strings.Contains(all[0].Text, " vm:7, started 60 minutes ago, has 3s; vm:7, started 20 seconds ago, has 10s. If a deploy"))
+	is.True(strings.HasPrefix(all[1].Text, "Redis took 1s to answer. If it takes as long as the lease of 3s, workers"))
 }

@@ -41,7 +41,6 @@ func Judge(s *inspect.Sight) []inspect.Finding {
 		all.away(s.Err)
 		return all
 	}
-	all.server(&s.Server)
 	if s.Unlisted != nil {
 		all.tell(unlisted, inspect.SeverityStuck, words.Stopped(s.Unlisted.Error())+" Some of those shown may be gone.")
 	}
@@ -49,7 +48,7 @@ func Judge(s *inspect.Sight) []inspect.Finding {
 		all.add(inspect.Finding{Kind: unread, Severity: inspect.SeverityRisk, Title: "The notes can't be read",
 			Text: words.Stopped(strings.TrimPrefix(s.Unnoted.Error(), "worqr: ")) + " Silences don't count until they can, and what has happened lately isn't shown."})
 	}
-	registered, first, differ := map[string]int{}, map[string]*inspect.Worker{}, map[string]bool{}
+	registered, first, differ, shortest := map[string]int{}, map[string]*inspect.Worker{}, map[string]bool{}, time.Duration(0)
 	for i := range s.Workers {
 		w := &s.Workers[i]
 		for _, q := range w.Queues {
@@ -59,11 +58,16 @@ func Judge(s *inspect.Sight) []inspect.Finding {
 				first[q] = w
 			case o.Lease != w.Lease && !differ[q]:
 				differ[q] = true
-				all.leases(q, o, w)
+				all.leases(q, o, w, s.At)
 			}
+		}
+		if w.Lease > 0 && (shortest == 0 || w.Lease < shortest) {
+			shortest = w.Lease
 		}
 		all.worker(w)
 	}
+	all.memory(store.Policy{Name: s.Server.Policy, Used: s.Server.UsedMemory, Maximum: s.Server.MaxMemory})
+	all.answered(s.Server.RoundTrip, shortest)
 	for i := range s.Queues {
 		q := &s.Queues[i]
 		known := registered[q.Name]
@@ -125,19 +129,20 @@ func (all *findings) away(err error) {
 	case store.IsDenied(err):
 		all.add(inspect.Finding{Kind: denied, Severity: inspect.SeverityLost, Title: "Redis denies a permission", Text: text + " docs/security.md has the rules."})
 	default:
-		all.tell(unreachable, inspect.SeverityLost, text+" New tasks are refused. Handlers keep running, and no worker is evicted meanwhile.")
+		step := nextStep(err)
+		all.add(inspect.Finding{Kind: unreachable, Severity: inspect.SeverityLost, Detail: step,
+			Text: cmp.Or(step, text) + " New tasks are refused. Handlers keep running, and no worker is evicted meanwhile."})
 	}
 }
 
-func (all *findings) server(s *inspect.ServerStats) {
-	all.memory(store.Policy{Name: s.Policy, Used: s.UsedMemory, Maximum: s.MaxMemory})
-	all.answered(s.RoundTrip)
-}
-
-// answered judges how long Redis took to answer.
-func (all *findings) answered(took time.Duration) {
+// answered judges how long Redis took to answer. lease is 0 if it isn't known.
+func (all *findings) answered(took, lease time.Duration) {
+	within := "a lease"
+	if lease > 0 {
+		within = fmt.Sprintf("the lease of %v", lease)
+	}
 	if took >= slow {
-		all.tell(slowRedis, inspect.SeverityRisk, fmt.Sprintf("Redis took %v to answer. If it takes as long as a lease, workers are evicted, and their tasks run again. Look at its slow log, its machine, and the network.", took.Round(10*time.Millisecond)))
+		all.tell(slowRedis, inspect.SeverityRisk, fmt.Sprintf("Redis took %v to answer. If it takes as long as %s, workers are evicted, and their tasks run again. Look at its slow log, its machine, and the network.", took.Round(10*time.Millisecond), within))
 	}
 }
 
@@ -186,8 +191,15 @@ func (all *findings) worker(w *inspect.Worker) {
 
 // leases tells that two workers of a queue have different leases: either each judges the others by its own lease, or two
 // services share a queue by accident.
-func (all *findings) leases(queue string, a, b *inspect.Worker) {
-	f := about(leases, inspect.SeverityRisk, 0, fmt.Sprintf("That of %s is %v, and that of %s is %v.", words.Shown(cmp.Or(b.Name, b.ID)), b.Lease, words.Shown(cmp.Or(a.Name, a.ID)), a.Lease))
+func (all *findings) leases(queue string, a, b *inspect.Worker, at time.Time) {
+	has := func(w *inspect.Worker) string {
+		who := words.Shown(cmp.Or(w.Name, w.ID))
+		if !w.StartedAt.IsZero() {
+			who += ", started " + words.Roughly(at.Sub(w.StartedAt)) + " ago,"
+		}
+		return fmt.Sprintf("%s has %v", who, w.Lease)
+	}
+	f := about(leases, inspect.SeverityRisk, 0, has(a)+"; "+has(b)+".")
 	f.Queue, f.Subject = queue, words.Clip(b.ID)
 	all.add(f)
 }
@@ -327,7 +339,7 @@ func (all *findings) happened(s *inspect.Sight) {
 		case h.Kind == lostWrites && ago < toldLoss:
 			f.Severity, f.Text = inspect.SeverityLost, fmt.Sprintf("That was %s ago: it restarted with older data or none, or failed over to a replica that was behind. Compare what producers enqueued just before with their own records.", words.Roughly(ago))
 		case h.Kind == jobGone:
-			f = about(jobGone, inspect.SeverityRisk, 1, fmt.Sprintf("It ended %s ago.", words.Roughly(ago)))
+			f = about(jobGone, inspect.SeverityRisk, 1, fmt.Sprintf("%s ended %s ago.", words.Shown(h.Subject), words.Roughly(ago)))
 		default:
 			continue
 		}

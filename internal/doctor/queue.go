@@ -41,7 +41,7 @@ func (c *checkup) queue(e *exam) error {
 	if err := c.pages(e, store.Examined[2:]); err != nil {
 		return err
 	}
-	return cmp.Or(c.whole(e), c.health(e), c.leases(e))
+	return cmp.Or(c.whole(e), c.leases(e), c.health(e))
 }
 
 // pages checks all of some kinds of keys.
@@ -67,7 +67,7 @@ func (c *checkup) held(e *exam) error {
 			}
 			for _, id := range ids {
 				delete(e.lists, id)
-				e.vitals.runs.add(e.vitals.Now, c.Limits, run{id, worker, store.StartedAt(id)})
+				e.vitals.runs.add(e.vitals.Now, c.Limits, run{attempt: id, worker: worker, since: store.StartedAt(id)})
 			}
 			if err := c.given(e, store.Attempts, worker, ids); err != nil {
 				return err

@@ -79,10 +79,10 @@ func (v *view) config(ctx context.Context, names []string) error {
 }
 
 // judge returns findings about what a server reports.
-func (v *view) judge() []inspect.Finding {
+func (v *view) judge(lease time.Duration) []inspect.Finding {
 	var all findings
 	all.clock(v)
-	all.answered(v.behind - v.ahead)
+	all.answered(v.behind-v.ahead, lease)
 	return slices.Concat(all, v.found, judgeServer(v.told, v.settings, v.node.Replica))
 }
 

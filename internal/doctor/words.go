@@ -3,6 +3,9 @@ package doctor
 import (
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
+	"net"
+	"syscall"
 
 	"github.com/worqr/worqr/internal/store"
 	"github.com/worqr/worqr/internal/words"
@@ -19,4 +22,17 @@ func veil(kind, part string) string {
 	}
 	sum := sha1.Sum([]byte(part))
 	return "#" + hex.EncodeToString(sum[:])
+}
+
+// nextStep returns what to do if a server isn't reached; "" if that isn't known.
+func nextStep(err error) string {
+	of, ok := errors.AsType[*net.OpError](err)
+	switch {
+	case !ok || of.Addr == nil:
+	case errors.Is(of, syscall.ECONNREFUSED):
+		return "Nothing listens at " + of.Addr.String() + ": start Redis."
+	case of.Timeout():
+		return of.Addr.String() + " doesn't answer: look at the network and the firewall; Redis may run."
+	}
+	return ""
 }

@@ -32,7 +32,7 @@ type boundedConn struct {
 	net.Conn
 	alive   *life         // of the line; nil if the connection belongs to none
 	secure  bool          // with TLS
-	heard   atomic.Bool   // something was received
+	heard   atomic.Bool   // something was received, or on an earlier connection of the line
 	bounds  bounds        // this, timeout and due belong to the one who reads
 	timeout time.Duration // that the driver has set for the reply
 	due     time.Time     // the deadline; zero if there is none
@@ -49,6 +49,7 @@ func bounded(dial connect, secure bool) connect {
 		b := &boundedConn{Conn: c, secure: secure, writes: DefaultTimeout} // not the dial's remaining time, since the connection outlives the dial
 		if alive, ok := ctx.Value(lifeKey{}).(*life); ok {
 			b.alive, b.writes = alive, alive.timeout
+			b.heard.Store(alive.last.Load() != 0)
 		}
 		return b, nil
 	}

@@ -5,8 +5,10 @@ import (
 	"crypto/tls"
 	"errors"
 	"fmt"
+	"net"
 	"runtime"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -133,3 +135,26 @@ func TestPoolWithoutConnections(t *testing.T) {
 type emptyPool struct{}
 
 func (emptyPool) GetContext(context.Context) (redis.Conn, error) { return nil, nil }
+
+// A server that has answered once doesn't want TLS when it closes a connection.
+func TestSuggestTLS(t *testing.T) {
+	is := redistest.Parallel(t)
+	var served atomic.Bool
+	door := redistest.Listen(t, func(c net.Conn) {
+		if served.Swap(true) {
+			return
+		}
+		for range redistest.Requests(c) {
+			_, _ = c.Write([]byte("+PONG\r\n"))
+		}
+	})
+	known, fresh, ping := line(t, door.URL()), line(t, door.URL()), redisconn.Command("PING")
+	redistest.Sure(known.One(t.Context(), ping))(t)
+	door.Cut()
+	for range 2 {
+		_, err := known.One(t.Context(), ping)
+		is.True(err != nil && !strings.Contains(err.Error(), "rediss://"))
+	}
+	_, err := fresh.One(t.Context(), ping)
+	is.True(err != nil && strings.Contains(err.Error(), "rediss://"))
+}
