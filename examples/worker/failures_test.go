@@ -414,7 +414,7 @@ func (f *failure) watch(w *ward) {
 	}()
 	eventually(w.t, fmt.Sprintf("the dashboard says %q", f.banner), func() bool {
 		if m := firstBanner.FindStringSubmatch(w.look()); m != nil {
-			said = strings.Join(strings.Fields(tags.ReplaceAllString(m[1], "")), " ")
+			said = strings.Join(strings.Fields(tags.ReplaceAllString(m[1], " ")), " ")
 		}
 		return strings.HasPrefix(said, f.banner) && strings.Contains(said, f.step)
 	})
