@@ -50,8 +50,11 @@ func (p *Peer) examine(ctx context.Context, opts *inspect.CheckOptions, repair b
 		runner = p.calls
 	}
 	notes, unnoted := store.ReadNotes(ctx, p.reads, p.space)
-	if store.IsWrongType(unnoted) {
+	switch {
+	case store.IsWrongType(unnoted):
 		unnoted = nil // the report says that
+	case store.IsAway(unnoted) && !p.lines.InCluster(): // where other nodes may answer
+		return nil, unnoted
 	}
 	config := doctor.Config{
 		Runner: runner, Space: p.space, Lease: lease, Repair: repair, Prefix: p.prefix(), Limits: o, Notes: notes,

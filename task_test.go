@@ -31,7 +31,7 @@ func TestRetryAndFailBadly(t *testing.T) {
 		enqueue(t, q, "a")
 		is.NoErr(take(t, q).Fail(ctx, errors.New(reason)))
 		f := failed(t, q)
-		is.Equal(f[0].Error, strings.ToValidUTF8(reason, "�"))
+		is.Equal(f[0].Error, strings.ToValidUTF8(strings.ReplaceAll(reason, "\x00", "�"), "�"))
 		is.Equal(f[0].Kind, inspect.FailureError)
 		sure(q.DeleteFailed(ctx, f[0].ID))(t)
 	}
