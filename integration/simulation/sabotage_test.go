@@ -39,7 +39,7 @@ var sabotages = map[string]sabotage{
 		faults: "kill stop", finds: "has the place",
 	},
 	"starts-members": {
-		edits:  []string{"if not before then\n", "before = before or 0\nif false then\n"},
+		edits:  []string{"\nif not before then\n", "\nbefore = before or 0\nif false then\n"},
 		faults: "pause cut kill", finds: "isn't a member",
 	},
 	"repeat-starts": {
