@@ -132,7 +132,7 @@ const nameless = 9
 
 // registered returns the registrations of workers that still have one, by id, of at most a page. It gives up soon.
 func (f *Fleet) registered(ctx context.Context, ids []string) map[string]store.Worker {
-	ctx, cancel := context.WithTimeout(ctx, max(f.times.Beat/4, 500*time.Millisecond))
+	ctx, cancel := context.WithTimeout(ctx, max(f.times.Beat/4, 2*time.Second))
 	defer cancel()
 	all := map[string]store.Worker{}
 	workers, _ := store.Registrations(ctx, f.Lines.Calls, f.Space, ids[:min(len(ids), page)])
