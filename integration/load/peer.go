@@ -13,6 +13,7 @@ import (
 	"math/rand/v2"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 	"syscall"
 	"time"
@@ -51,11 +52,16 @@ type peer struct {
 
 // Main is the main function of a peer, which serves until SIGTERM.
 func Main(c Config, o worqr.Options) int {
-	if err := run(c, &o); err != nil {
+	err := run(c, &o)
+	switch {
+	case err == nil:
+		return 0
+	case strings.Contains(err.Error(), "Redis didn't confirm it"): // it was asked to end while Redis was away
+		slog.New(slog.NewTextHandler(os.Stderr, nil)).Warn("ended without leaving", "err", err)
+	default:
 		fmt.Fprintln(os.Stderr, err)
-		return 1
 	}
-	return 0
+	return 1
 }
 
 func run(c Config, o *worqr.Options) error {

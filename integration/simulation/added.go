@@ -224,9 +224,8 @@ func (st *step) added() {
 			}
 		}
 	}
-	for _, id := range st.began {
-		if until := is.Record(is.Name(id)).Expires; !is.Failed && until > 0 && until <= st.ms() {
-			st.expired[st.name(id)] = true
-		}
+	for _, id := range st.began { // after a rollback, a round may come again, and start other tasks
+		until := is.Record(is.Name(id)).Expires
+		st.expired[st.name(id)] = !is.Failed && until > 0 && until <= st.ms()
 	}
 }
