@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/internal/store"
 )
 
 // A Config configures a peer.
@@ -56,8 +57,8 @@ func Main(c Config, o worqr.Options) int {
 	switch {
 	case err == nil:
 		return 0
-	case strings.Contains(err.Error(), "Redis didn't confirm it"): // it was asked to end while Redis was away
-		slog.New(slog.NewTextHandler(os.Stderr, nil)).Warn("ended without leaving", "err", err)
+	case strings.Contains(err.Error(), "Redis didn't confirm it"), store.IsAway(err): // Redis was away when it was to start or end
+		slog.New(slog.NewTextHandler(os.Stderr, nil)).Warn("ended", "err", err)
 	default:
 		fmt.Fprintln(os.Stderr, err)
 	}
