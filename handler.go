@@ -282,6 +282,7 @@ func (q *Queue) SetOptions(opts *HandleOptions) error {
 	if f != nil {
 		f.SetOptions(of.forEngine(f.queue, false))
 	}
+	p.fleet.Announce() // the number of slots
 	return nil
 }
 

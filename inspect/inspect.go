@@ -45,6 +45,7 @@ type Worker struct {
 	Version       string
 	Queues        []string
 	Lease         time.Duration
+	Slots         int // the Concurrency of its handlers together
 	StuckHandlers int
 	StuckQueues   []string  // on which it has some
 	StuckSince    time.Time // by its clock; zero without stuck handlers

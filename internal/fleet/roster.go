@@ -3,6 +3,7 @@ package fleet
 import (
 	"cmp"
 	"context"
+	"maps"
 	"os"
 	"slices"
 	"time"
@@ -14,14 +15,18 @@ import (
 // that suits the caller.
 func (w *worker) register(ctx context.Context, by store.Runner, id string) error {
 	f := w.fleet
-	names := []string{}
+	names, slots := []string{}, 0
 	w.mu.Lock()
-	for id, q := range w.wanted {
-		if id == q.Name {
-			names = append(names, id)
+	wanted := slices.Collect(maps.Values(w.wanted))
+	w.mu.Unlock()
+	for _, q := range wanted {
+		if q.ID == q.Name {
+			names = append(names, q.ID)
+		}
+		if q.Handled {
+			slots += q.Engine.Options().Concurrency
 		}
 	}
-	w.mu.Unlock()
 	slices.Sort(names)
 	stuck := f.Engine.Counts.Stuck()
 	for i, id := range stuck {
@@ -39,7 +44,7 @@ func (w *worker) register(ctx context.Context, by store.Runner, id string) error
 	w.mu.Unlock()
 	host, _ := os.Hostname()
 	return store.Register(ctx, by, f.Space, w.ttl(), store.Worker{
-		ID: id, Name: f.Name, Host: host, PID: os.Getpid(), StartedAt: w.started, Version: f.Version, Queues: names, Lease: f.Lease,
+		ID: id, Name: f.Name, Host: host, PID: os.Getpid(), StartedAt: w.started, Version: f.Version, Queues: names, Lease: f.Lease, Slots: slots,
 		StuckHandlers: int(f.Engine.Counts.Sum().Stuck.Load()), StuckQueues: stuck, StuckSince: since, ClockAhead: ahead, Protocol: f.Protocol.Newest,
 	})
 }

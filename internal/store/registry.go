@@ -83,6 +83,7 @@ type health struct {
 	Clock  int64    `json:"clock,omitempty"`
 	Queues []string `json:"queues,omitempty"` // with stuck handlers
 	Since  int64    `json:"since,omitempty"`
+	Slots  int      `json:"slots,omitempty"`
 }
 
 // TTL returns how long a registration lasts after the last heartbeat, for a lease; 0 is forever.
@@ -96,7 +97,7 @@ func TTL(lease time.Duration) time.Duration {
 // Register writes the registration and lists the worker. A ttl of 0 is forever.
 func Register(ctx context.Context, r Runner, s keys.Space, ttl time.Duration, w Worker) error {
 	queues, _ := json.Marshal(w.Queues) // strings always marshal
-	state, _ := json.Marshal(health{w.ClockAhead.Milliseconds(), w.StuckQueues, max(w.StuckSince.UnixMilli(), 0)})
+	state, _ := json.Marshal(health{w.ClockAhead.Milliseconds(), w.StuckQueues, max(w.StuckSince.UnixMilli(), 0), w.Slots})
 	return failure(r.Do(ctx,
 		register.fleetCall(s, s.Worker(w.ID), ttl.Milliseconds(), "name", w.Name, "host", w.Host, "pid", w.PID,
 			"started", w.StartedAt.UnixMilli(), "version", w.Version, "queues", string(queues), "lease", w.Lease.Milliseconds(),
@@ -226,6 +227,7 @@ func registration(id string, values []string) Worker {
 	w.StuckHandlers, w.Protocol = countIn(values[7]), countIn(values[8])
 	var h health
 	_ = json.Unmarshal([]byte(values[9]), &h)
+	w.Slots = max(h.Slots, 0)
 	w.StuckQueues, w.StuckSince, w.ClockAhead = h.Queues, Moment(h.Since), time.Duration(min(max(h.Clock, -longestTimeout), longestTimeout))*time.Millisecond
 	return w
 }
