@@ -6,6 +6,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -214,6 +215,27 @@ func TestStatsOf(t *testing.T) {
 	is.Equal(p.StatsOf("other"), inspect.PeerStats{Started: 9, Finished: 9})
 	is.Equal(p.StatsOf("unknown"), inspect.PeerStats{})
 	is.Equal(p.Stats(), inspect.PeerStats{Started: 13, Finished: 12, Failed: 1, HandlerErrors: 1})
+}
+
+// A worker's registration has the sum of its handlers' Concurrency, without OnFailed's, and follows SetOptions.
+func TestSlots(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{Lease: 300 * time.Millisecond})
+	one, two := p.Queue("one"), p.Queue("two")
+	nothing := func(context.Context, *worqr.Task) error { return nil }
+	one.Handle(nothing, &worqr.HandleOptions{Concurrency: 3})
+	two.Handle(nothing, &worqr.HandleOptions{Concurrency: 4, OnFailed: nothing})
+	run(t, p)
+	registered := func(slots int) {
+		t.Helper()
+		eventually(t, "the registration has the slots", func() bool {
+			all := slices.Collect(each(t, p.Workers(t.Context())))
+			return len(all) == 1 && all[0].Slots == slots
+		})
+	}
+	registered(7)
+	is.Equal(one.SetOptions(&worqr.HandleOptions{Concurrency: 5}), nil)
+	registered(9)
 }
 
 // probed returns the status and the text of a probe's response.

@@ -45,7 +45,7 @@ type Worker struct {
 	Version       string
 	Queues        []string
 	Lease         time.Duration
-	Slots         int // the Concurrency of its handlers together
+	Slots         int // the Concurrency of its handlers together, without those of OnFailed
 	StuckHandlers int
 	StuckQueues   []string  // on which it has some
 	StuckSince    time.Time // by its clock; zero without stuck handlers

@@ -25,7 +25,7 @@ func commands() []entry {
 		{"look", "queues", &queuesCommand{}, "List queues and their counts.",
 			"OLDEST is how long the oldest waiting task has been due, if that is known. IDLE is the number of workers with free slots. STATE says who has paused a queue, and when. It's \"worker silent\" if all workers of a queue have died or can't reach Redis, and no peer is left to return their tasks: start one. The exit status is 0, even if there are no queues; 1 if a named one doesn't exist; and 2 if some can't be read: each of these has a row with the error, and the other rows are complete."},
 		{"look", "workers", &workersCommand{}, "List workers, the running peers.",
-			"Workers are the peers that are running; those that have been silent for more than two leases aren't shown. STUCK is how many handlers didn't return after their context ended."},
+			"Workers are the peers that are running; those that have been silent for more than two leases aren't shown. SLOTS is how many tasks a worker may run at a time; STUCK is how many handlers didn't return after their context ended."},
 		{"look", "running", &runningCommand{}, "List running tasks; --older 10m shows those that have run for longer.",
 			"Tasks that a worker has prefetched are shown, too. With --older, the exit status is 1 if any task has run for longer, and 0 otherwise. It is 2 if some queues can't be read: each of these has a row with the error, and the other rows are complete."},
 		{"look", "tasks", &tasksCommand{}, "List the waiting tasks of a queue, with their states, times and keys.",

@@ -20,9 +20,10 @@ func (w *worker) register(ctx context.Context, by store.Runner, id string) error
 	wanted := slices.Collect(maps.Values(w.wanted))
 	w.mu.Unlock()
 	for _, q := range wanted {
-		if q.ID == q.Name {
-			names = append(names, q.ID)
+		if q.ID != q.Name {
+			continue
 		}
+		names = append(names, q.ID)
 		if q.Handled {
 			slots += q.Engine.Options().Concurrency
 		}
