@@ -1,0 +1,142 @@
+package outbox
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"fmt"
+	"io/fs"
+	"path"
+	"strconv"
+	"strings"
+)
+
+// A Dialect is the SQL of a database.
+type Dialect int
+
+const (
+	Postgres Dialect = iota
+	MySQL            // MariaDB, too
+	SQLite
+)
+
+// A dialect is what differs between databases.
+type dialect struct {
+	name      string
+	numbered  bool               // placeholders are $1, $2
+	isolation sql.IsolationLevel // at which reads and deletes don't make writers wait
+	age       string             // of a row, in seconds
+	size      string             // of a row, in bytes
+	lock      string             // begins a migration, which others wait for
+	unlock    string             // ends it
+}
+
+var dialects = [...]dialect{
+	Postgres: {
+		name: "postgres", numbered: true, isolation: sql.LevelReadCommitted,
+		age:  "extract(epoch FROM clock_timestamp() - added_at)::float8",
+		size: "octet_length(payload) + octet_length(task)",
+		lock: "BEGIN; SELECT pg_advisory_xact_lock(8031924715)", unlock: "COMMIT",
+	},
+	MySQL: {
+		name: "mysql", isolation: sql.LevelReadCommitted,
+		age:  "timestampdiff(MICROSECOND, added_at, now(6)) / 1e6",
+		size: "length(payload) + length(task)",
+		lock: "DO get_lock('worqr_outbox', 60)", unlock: "DO release_lock('worqr_outbox')", // every statement of a migration may be repeated
+	},
+	SQLite: {
+		name: "sqlite",
+		age:  "(julianday('now') - 2440587.5) * 86400 - added_at",
+		size: "length(payload) + length(task)",
+		lock: "BEGIN IMMEDIATE", unlock: "COMMIT",
+	},
+}
+
+// rebind replaces ? by the placeholders of the database. No statement of this package has a ? in a string.
+func (d *dialect) rebind(query string) string {
+	if !d.numbered {
+		return query
+	}
+	parts := strings.Split(query, "?")
+	for i := range parts[:len(parts)-1] {
+		parts[i] += "$" + strconv.Itoa(i+1)
+	}
+	return strings.Join(parts, "")
+}
+
+// among returns "(?,?,?)".
+func among(n int) string { return "(?" + strings.Repeat(",?", n-1) + ")" }
+
+// list returns "(1,2,3)".
+func list(ids []int64) string {
+	text := []byte{'('}
+	for i, id := range ids {
+		if i > 0 {
+			text = append(text, ',')
+		}
+		text = strconv.AppendInt(text, id, 10)
+	}
+	return string(append(text, ')'))
+}
+
+// Migrations has the migrations of each database: postgres, mysql and sqlite are folders with 1.sql and so on, each with
+// statements that end in a semicolon and a line break.
+//
+//go:embed migrations
+var Migrations embed.FS
+
+// Migrate creates the tables that the outbox needs, or updates them. Several processes may call it at once. The user of
+// the database needs the right to create tables; Add needs INSERT, and the relay SELECT, UPDATE and DELETE, too.
+func (ob *Outbox) Migrate(ctx context.Context) error {
+	return wrap("migrate", ob.migrate(ctx))
+}
+
+func (ob *Outbox) migrate(ctx context.Context) (err error) {
+	conn, err := ob.db.Conn(ctx)
+	if err != nil {
+		return err
+	}
+	defer func() { _ = conn.Close() }()
+	if err := run(ctx, conn, ob.lock); err != nil {
+		return err
+	}
+	defer func() {
+		if err == nil {
+			err = run(ctx, conn, ob.unlock)
+			return
+		}
+		_ = conn.Raw(func(any) error { return errBroken }) // the connection isn't used again, so what it holds ends
+	}()
+	if err := run(ctx, conn, "CREATE TABLE IF NOT EXISTS worqr_outbox_versions (version integer NOT NULL PRIMARY KEY)"); err != nil {
+		return err
+	}
+	var done int
+	if err := conn.QueryRowContext(ctx, "SELECT coalesce(max(version), 0) FROM worqr_outbox_versions").Scan(&done); err != nil {
+		return err
+	}
+	for n := done + 1; ; n++ {
+		text, err := fs.ReadFile(Migrations, path.Join("migrations", ob.name, strconv.Itoa(n)+".sql"))
+		if err != nil {
+			return nil // there are no more
+		}
+		if err := run(ctx, conn, string(text)); err != nil {
+			return fmt.Errorf("migration %d: %w", n, err)
+		}
+		if err := run(ctx, conn, "INSERT INTO worqr_outbox_versions (version) VALUES ("+strconv.Itoa(n)+")"); err != nil {
+			return err
+		}
+	}
+}
+
+// run carries out statements, one at a time, since not all drivers take several.
+func run(ctx context.Context, conn *sql.Conn, text string) error {
+	for statement := range strings.SplitSeq(text, ";") {
+		if strings.TrimSpace(statement) == "" {
+			continue
+		}
+		if _, err := conn.ExecContext(ctx, statement); err != nil {
+			return err
+		}
+	}
+	return nil
+}

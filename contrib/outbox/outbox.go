@@ -1,0 +1,351 @@
+// Package outbox adds tasks in transactions of your database: a task exists if and only if its transaction committed. Add
+// writes a row. A relay, which one of the processes runs, sends rows to Redis and deletes them. See docs/outbox.md.
+//
+//	ob := outbox.New(db, outbox.Postgres, nil)
+//	err := ob.Migrate(ctx)
+//	peer, err := worqr.Open(url, &worqr.Options{Sources: []inspect.Source{ob.Source()}})
+//	err = ob.Handle(peer)
+//
+//	err = ob.InTx(ctx, func(tx *sql.Tx) error {
+//		_, err := ob.Add(ctx, tx, "orders", worqr.TaskSpec{Payload: payload})
+//		return err
+//	})
+package outbox
+
+import (
+	"cmp"
+	"context"
+	"database/sql"
+	"database/sql/driver"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"iter"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/worqr/worqr"
+)
+
+// Options configure an Outbox. A zero field means the default.
+type Options struct {
+	// Queue is the queue on which the relays agree who works; "" is "outbox". Databases that send to the same fleet
+	// each need their own.
+	Queue      string
+	Poll       time.Duration // how often the relay looks without a Nudge, at least a second; 0 is a second
+	MaxPayload int           // of the peers' Options; 0 is worqr.DefaultMaxPayload
+	Logger     *slog.Logger  // nil is slog.Default
+}
+
+// An Outbox is the outbox in one database. Its methods are safe for concurrent use.
+type Outbox struct {
+	db *sql.DB
+	*dialect
+	opts   Options
+	relay  relay
+	report report
+
+	mu      sync.Mutex  // protects the fields below
+	peer    *worqr.Peer // nil before Handle
+	nudged  bool        // and not yet sent
+	nudging bool        // a goroutine sends nudges
+
+	sent atomic.Int64 // rows
+}
+
+// New returns the outbox in a database, and does no I/O. It panics if db is nil, or the dialect is unknown. Opts may be nil.
+func New(db *sql.DB, d Dialect, opts *Options) *Outbox {
+	if db == nil || d < 0 || int(d) >= len(dialects) {
+		panic("outbox: New needs a database and its dialect")
+	}
+	ob := &Outbox{db: db, dialect: &dialects[d]}
+	if opts != nil {
+		ob.opts = *opts
+	}
+	ob.opts.Queue = cmp.Or(ob.opts.Queue, "outbox")
+	ob.opts.Poll = cmp.Or(ob.opts.Poll, time.Second)
+	ob.opts.Logger = cmp.Or(ob.opts.Logger, slog.Default())
+	return ob
+}
+
+// relayKey is the key of the recurring task that relays.
+const relayKey = "relay"
+
+// Handle lets the peer relay while it runs, and send nudges. Call it once, before Run. It fails if an option isn't valid,
+// and panics if the peer handles Options.Queue already.
+func (ob *Outbox) Handle(peer *worqr.Peer) error {
+	q := peer.Queue(ob.opts.Queue)
+	if err := q.Every(relayKey, worqr.Interval(ob.opts.Poll), []byte(relayKey), nil); err != nil {
+		return wrap("handle", err)
+	}
+	q.Handle(ob.work, &worqr.HandleOptions{
+		Concurrency: 1, Prefetch: -1, Exclusive: true, Timeout: 2 * longestRun, MaxCrashes: -1, Priority: 1 << 20,
+		Backoff: func(*worqr.Task, error) time.Duration { return ob.opts.Poll },
+	})
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	ob.peer = peer
+	return nil
+}
+
+// served returns the peer of Handle.
+func (ob *Outbox) served() *worqr.Peer {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	return ob.peer
+}
+
+// An Execer is a transaction: a *sql.Tx, or a *sql.Conn that has begun one. For other drivers, write an adapter: see
+// docs/outbox.md.
+type Execer interface {
+	ExecContext(ctx context.Context, query string, args ...any) (sql.Result, error)
+}
+
+// format is that of the rows that this version writes. The relay leaves rows with a higher one.
+const format = 1
+
+// A row is what the column task has: the fields of a TaskSpec without its payload. Keys and headers may have any bytes.
+type row struct {
+	Key         []byte           `json:",omitempty"`
+	At          time.Time        `json:",omitzero"`
+	Unique      bool             `json:",omitempty"`
+	Headers     [][2][]byte      `json:",omitempty"`
+	Expires     time.Time        `json:",omitzero"`
+	Timeout     time.Duration    `json:",omitempty"`
+	MaxRetries  int              `json:",omitempty"`
+	Nonce       string           // for Once
+	KeepResult  time.Duration    `json:",omitempty"`
+	KeepPayload bool             `json:",omitempty"`
+	KeepCounts  bool             `json:",omitempty"`
+	Reschedule  worqr.Reschedule `json:",omitempty"`
+}
+
+func encode(t *worqr.TaskSpec, nonce string) ([]byte, error) {
+	r := row{
+		Key: []byte(t.Key), At: t.At, Unique: t.Unique, Expires: t.Expires, Timeout: t.Timeout, MaxRetries: t.MaxRetries, Nonce: nonce,
+		KeepResult: t.KeepResult, KeepPayload: t.KeepPayload, KeepCounts: t.KeepCounts, Reschedule: t.Reschedule,
+	}
+	for name, value := range t.Headers {
+		r.Headers = append(r.Headers, [2][]byte{[]byte(name), []byte(value)})
+	}
+	return json.Marshal(r)
+}
+
+func decode(payload, text []byte) (worqr.TaskSpec, error) {
+	var r row
+	if err := json.Unmarshal(text, &r); err != nil {
+		return worqr.TaskSpec{}, errors.New("the column task has no valid JSON") // the error of json may have a part of it
+	}
+	t := worqr.TaskSpec{
+		Payload: payload, Key: string(r.Key), At: r.At, Unique: r.Unique, Expires: r.Expires, Timeout: r.Timeout, MaxRetries: r.MaxRetries,
+		Once: r.Nonce, OnceFor: worqr.MaxOnceFor,
+		KeepResult: r.KeepResult, KeepPayload: r.KeepPayload, KeepCounts: r.KeepCounts, Reschedule: r.Reschedule,
+	}
+	if len(r.Headers) > 0 {
+		t.Headers = make(map[string]string, len(r.Headers))
+	}
+	for _, h := range r.Headers {
+		t.Headers[string(h[0])] = string(h[1])
+	}
+	return t, nil
+}
+
+// Add writes a task for the queue in the caller's transaction, and returns its key: a new one if task.Key is "", or ""
+// if the task is unique. It fails as Queue.Add does if a field isn't valid, and with ErrInvalid if Once is set, which the outbox uses
+// itself. Call Nudge after the commit.
+func (ob *Outbox) Add(ctx context.Context, tx Execer, queue string, task worqr.TaskSpec) (key string, err error) {
+	id, err := uuid.NewV7()
+	if err != nil {
+		return "", wrap("add", err)
+	}
+	if task.Once != "" {
+		return "", wrap("add", fmt.Errorf("%w: Once is set; the outbox adds each row once itself", worqr.ErrInvalid))
+	}
+	if err := cmp.Or(worqr.CheckName(queue), task.Validate(ob.opts.MaxPayload)); err != nil {
+		return "", wrap("add", err)
+	}
+	if task.Key == "" && !task.Unique {
+		task.Key = id.String()
+	}
+	text, err := encode(&task, id.String())
+	if err != nil {
+		return "", wrap("add", fmt.Errorf("%w: %w", worqr.ErrInvalid, err))
+	}
+	payload := task.Payload
+	if payload == nil {
+		payload = []byte{}
+	}
+	_, err = tx.ExecContext(ctx, ob.rebind("INSERT INTO worqr_outbox (format, queue, payload, task) VALUES (?, ?, ?, ?)"), format, queue, payload, string(text))
+	return task.Key, wrap("add", err)
+}
+
+// InTx begins a transaction, calls fn, commits, and wakes the relay. It rolls back if fn fails or panics. If the commit fails,
+// the database may have carried it out.
+func (ob *Outbox) InTx(ctx context.Context, fn func(tx *sql.Tx) error) error {
+	tx, err := ob.db.BeginTx(ctx, nil)
+	if err != nil {
+		return wrap("begin", err)
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit, it does nothing
+	if err := fn(tx); err != nil {
+		return err
+	}
+	if err := tx.Commit(); err != nil {
+		return wrap("commit", err)
+	}
+	ob.Nudge()
+	return nil
+}
+
+// nudgeEvery is the least time between two nudges of a process.
+const nudgeEvery = 5 * time.Millisecond
+
+// Nudge wakes the relay. Call it after a commit. It returns at once, and before Handle it does nothing. If Redis can't be
+// reached, the next poll finds the rows.
+func (ob *Outbox) Nudge() {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	ob.nudged = true
+	if !ob.nudging && ob.peer != nil {
+		ob.nudging = true
+		go ob.nudge(ob.peer.Queue(ob.opts.Queue))
+	}
+}
+
+// nudge sends nudges until there are none.
+func (ob *Outbox) nudge(q *worqr.Queue) {
+	for ob.takeNudge() {
+		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
+		// The task that waits for its time comes now. If the relay works, it works once more.
+		_, _ = q.Add(ctx, worqr.TaskSpec{Key: relayKey, Payload: []byte(relayKey), KeepPayload: true, Reschedule: worqr.RescheduleIfEarlier})
+		cancel()
+		time.Sleep(nudgeEvery)
+	}
+}
+
+func (ob *Outbox) takeNudge() bool {
+	ob.mu.Lock()
+	defer ob.mu.Unlock()
+	ob.nudging, ob.nudged = ob.nudged, false
+	return ob.nudging
+}
+
+// A Row is a row that was set aside: Redis refused its task for good.
+type Row struct {
+	ID     int64
+	Queue  string
+	Reason string
+	Age    time.Duration  // by the database's clock
+	Task   worqr.TaskSpec // its Once is the row's nonce; zero if it can't be read
+}
+
+// Aside returns the rows that were set aside, in order of id. It reads them in pages.
+func (ob *Outbox) Aside(ctx context.Context) iter.Seq2[Row, error] {
+	return func(yield func(Row, error) bool) {
+		after := int64(-1 << 63)
+		for {
+			page, err := ob.aside(ctx, after)
+			if err != nil {
+				yield(Row{}, wrap("read", err))
+				return
+			}
+			for _, r := range page {
+				if !yield(r, nil) {
+					return
+				}
+				after = r.ID
+			}
+			if len(page) == 0 {
+				return
+			}
+		}
+	}
+}
+
+func (ob *Outbox) aside(ctx context.Context, after int64) (page []Row, err error) {
+	return page, ob.query(ctx, func(rows *sql.Rows) error {
+		var r Row
+		var payload, text []byte
+		var age float64
+		if err := rows.Scan(&r.ID, &r.Queue, &r.Reason, &age, &payload, &text); err != nil {
+			return err
+		}
+		r.Age = time.Duration(age * float64(time.Second))
+		r.Task, _ = decode(payload, text)
+		page = append(page, r)
+		return nil
+	}, "SELECT id, queue, reason, "+ob.age+", payload, task FROM worqr_outbox WHERE reason IS NOT NULL AND id > ? ORDER BY id LIMIT 20", after)
+}
+
+// Retry lets the relay send rows again that were set aside, and returns how many there were.
+func (ob *Outbox) Retry(ctx context.Context, ids ...int64) (int, error) {
+	n, err := ob.change(ctx, "UPDATE worqr_outbox SET reason = NULL WHERE reason IS NOT NULL AND id IN ", ids)
+	ob.Nudge()
+	return n, wrap("retry", err)
+}
+
+// Delete deletes rows that were set aside, and returns how many there were.
+func (ob *Outbox) Delete(ctx context.Context, ids ...int64) (int, error) {
+	n, err := ob.change(ctx, "DELETE FROM worqr_outbox WHERE reason IS NOT NULL AND id IN ", ids)
+	return n, wrap("delete", err)
+}
+
+// change carries out a statement that ends before a list of ids.
+func (ob *Outbox) change(ctx context.Context, query string, ids []int64, args ...any) (n int, err error) {
+	if len(ids) == 0 {
+		return 0, nil
+	}
+	err = ob.inTx(ctx, func(tx *sql.Tx) error {
+		done, err := tx.ExecContext(ctx, ob.rebind(query)+list(ids), args...)
+		if err != nil {
+			return err
+		}
+		count, err := done.RowsAffected()
+		n = int(count)
+		return err
+	})
+	return n, err
+}
+
+// query calls read with each row of a result.
+func (ob *Outbox) query(ctx context.Context, read func(*sql.Rows) error, query string, args ...any) error {
+	return ob.inTx(ctx, func(tx *sql.Tx) error {
+		rows, err := tx.QueryContext(ctx, ob.rebind(query), args...)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = rows.Close() }()
+		for rows.Next() {
+			if err := read(rows); err != nil {
+				return err
+			}
+		}
+		return rows.Err()
+	})
+}
+
+// inTx calls do in a transaction that doesn't make writers wait.
+func (ob *Outbox) inTx(ctx context.Context, do func(*sql.Tx) error) error {
+	tx, err := ob.db.BeginTx(ctx, &sql.TxOptions{Isolation: ob.isolation})
+	if err != nil {
+		return err
+	}
+	defer func() { _ = tx.Rollback() }()
+	if err := do(tx); err != nil {
+		return err
+	}
+	return tx.Commit()
+}
+
+var errBroken = driver.ErrBadConn
+
+func wrap(verb string, err error) error {
+	if err == nil {
+		return nil
+	}
+	return fmt.Errorf("outbox: %s: %w", verb, err)
+}
