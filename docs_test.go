@@ -55,7 +55,7 @@ func TestReadmeCode(t *testing.T) {
 	if n := len(regexp.MustCompile(`(?m)^\s*\S`).FindAllString(blocks[0], -1)); n > 30 {
 		t.Errorf("the first program has %d lines of code; 30 at most", n)
 	}
-	sources := flush(contents(t, append(matching(t, "examples/*/main.go"), "example_test.go", "integration/api/recipes_test.go", "integration/api/patterns_test.go", "examples/demo/recipe_test.go", "worqrtest/example_test.go", "contrib/otel/example_test.go", "contrib/prometheus/example_test.go")...))
+	sources := flush(contents(t, append(matching(t, "examples/*/main.go"), "example_test.go", "integration/api/recipes_test.go", "integration/api/patterns_test.go", "examples/demo/recipe_test.go", "worqrtest/example_test.go", "contrib/otel/example_test.go", "contrib/prometheus/example_test.go", "contrib/outbox/example_test.go", "integration/outbox/example_test.go")...))
 	for _, doc := range documents {
 		for _, block := range fenced(contents(t, doc), "go") {
 			if !strings.Contains(sources, flush(block)) {

@@ -3,6 +3,7 @@ package outbox
 import (
 	"context"
 	"database/sql"
+	"database/sql/driver"
 	"embed"
 	"fmt"
 	"io/fs"
@@ -105,7 +106,7 @@ func (ob *Outbox) migrate(ctx context.Context) (err error) {
 			err = run(ctx, conn, ob.unlock)
 			return
 		}
-		_ = conn.Raw(func(any) error { return errBroken }) // the connection isn't used again, so what it holds ends
+		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the connection isn't used again, so what it holds ends
 	}()
 	if err := run(ctx, conn, "CREATE TABLE IF NOT EXISTS worqr_outbox_versions (version integer NOT NULL PRIMARY KEY)"); err != nil {
 		return err

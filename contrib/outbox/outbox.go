@@ -16,7 +16,6 @@ import (
 	"cmp"
 	"context"
 	"database/sql"
-	"database/sql/driver"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -45,16 +44,17 @@ type Options struct {
 type Outbox struct {
 	db *sql.DB
 	*dialect
-	opts   Options
-	relay  relay
-	report report
+	opts Options
+	peer atomic.Pointer[worqr.Peer] // nil before Handle
+	sent atomic.Int64               // rows
 
-	mu      sync.Mutex  // protects the fields below
-	peer    *worqr.Peer // nil before Handle
-	nudged  bool        // and not yet sent
-	nudging bool        // a goroutine sends nudges
+	mu      sync.Mutex // protects the fields below
+	nudged  bool       // and not yet sent
+	nudging bool       // a goroutine sends nudges
+	trouble error      // why the relay's last run in this process failed
 
-	sent atomic.Int64 // rows
+	counting sync.Mutex // protects counted
+	counted  census
 }
 
 // New returns the outbox in a database, and does no I/O. It panics if db is nil, or the dialect is unknown. Opts may be nil.
@@ -86,17 +86,8 @@ func (ob *Outbox) Handle(peer *worqr.Peer) error {
 		Concurrency: 1, Prefetch: -1, Exclusive: true, Timeout: 2 * longestRun, MaxCrashes: -1, Priority: 1 << 20,
 		Backoff: func(*worqr.Task, error) time.Duration { return ob.opts.Poll },
 	})
-	ob.mu.Lock()
-	defer ob.mu.Unlock()
-	ob.peer = peer
+	ob.peer.Store(peer)
 	return nil
-}
-
-// served returns the peer of Handle.
-func (ob *Outbox) served() *worqr.Peer {
-	ob.mu.Lock()
-	defer ob.mu.Unlock()
-	return ob.peer
 }
 
 // An Execer is a transaction: a *sql.Tx, or a *sql.Conn that has begun one. For other drivers, write an adapter: see
@@ -207,12 +198,13 @@ const nudgeEvery = 5 * time.Millisecond
 // Nudge wakes the relay. Call it after a commit. It returns at once, and before Handle it does nothing. If Redis can't be
 // reached, the next poll finds the rows.
 func (ob *Outbox) Nudge() {
+	peer := ob.peer.Load()
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
 	ob.nudged = true
-	if !ob.nudging && ob.peer != nil {
+	if !ob.nudging && peer != nil {
 		ob.nudging = true
-		go ob.nudge(ob.peer.Queue(ob.opts.Queue))
+		go ob.nudge(peer.Queue(ob.opts.Queue))
 	}
 }
 
@@ -251,6 +243,8 @@ func (ob *Outbox) Aside(ctx context.Context) iter.Seq2[Row, error] {
 			page, err := ob.aside(ctx, after)
 			if err != nil {
 				yield(Row{}, wrap("read", err))
+			}
+			if err != nil || len(page) == 0 {
 				return
 			}
 			for _, r := range page {
@@ -259,15 +253,12 @@ func (ob *Outbox) Aside(ctx context.Context) iter.Seq2[Row, error] {
 				}
 				after = r.ID
 			}
-			if len(page) == 0 {
-				return
-			}
 		}
 	}
 }
 
 func (ob *Outbox) aside(ctx context.Context, after int64) (page []Row, err error) {
-	return page, ob.query(ctx, func(rows *sql.Rows) error {
+	err = ob.query(ctx, func(rows *sql.Rows) error {
 		var r Row
 		var payload, text []byte
 		var age float64
@@ -279,6 +270,7 @@ func (ob *Outbox) aside(ctx context.Context, after int64) (page []Row, err error
 		page = append(page, r)
 		return nil
 	}, "SELECT id, queue, reason, "+ob.age+", payload, task FROM worqr_outbox WHERE reason IS NOT NULL AND id > ? ORDER BY id LIMIT 20", after)
+	return page, err
 }
 
 // Retry lets the relay send rows again that were set aside, and returns how many there were.
@@ -340,8 +332,6 @@ func (ob *Outbox) inTx(ctx context.Context, do func(*sql.Tx) error) error {
 	}
 	return tx.Commit()
 }
-
-var errBroken = driver.ErrBadConn
 
 func wrap(verb string, err error) error {
 	if err == nil {

@@ -7,7 +7,6 @@ import (
 	"errors"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -22,12 +21,6 @@ const (
 	longestRun = 10 * time.Second // of the handler, unless a batch takes longer
 )
 
-// A relay knows whether it works.
-type relay struct {
-	mu      sync.Mutex
-	trouble error // of the last run
-}
-
 // A head is a row without its contents.
 type head struct {
 	id    int64
@@ -41,7 +34,7 @@ type item struct {
 	task worqr.TaskSpec
 }
 
-// work relays until no rows are left. It's the handler of Options.Queue, so at most one process runs it; one that has stalled may
+// work relays what is there; what comes later has its own nudge, or waits for a poll. It's the handler of Options.Queue, so at most one process runs it; one that has stalled may
 // run it beside another.
 func (ob *Outbox) work(ctx context.Context, _ *worqr.Task) error {
 	var trouble error
@@ -51,9 +44,9 @@ func (ob *Outbox) work(ctx context.Context, _ *worqr.Task) error {
 			ob.Nudge() // lets another process have a turn, or this one end
 			break
 		}
-		some, refused, err := ob.pass(ctx, &blocked)
+		more, refused, err := ob.pass(ctx, &blocked)
 		trouble = cmp.Or(trouble, err, refused)
-		if err != nil || !some {
+		if err != nil || !more {
 			break
 		}
 	}
@@ -65,10 +58,10 @@ func (ob *Outbox) work(ctx context.Context, _ *worqr.Task) error {
 
 // note logs when the relay begins to fail, and when it works again.
 func (ob *Outbox) note(trouble error) {
-	ob.relay.mu.Lock()
-	before := ob.relay.trouble
-	ob.relay.trouble = trouble
-	ob.relay.mu.Unlock()
+	ob.mu.Lock()
+	before := ob.trouble
+	ob.trouble = trouble
+	ob.mu.Unlock()
 	switch {
 	case trouble != nil && before == nil:
 		ob.opts.Logger.Warn("outbox: the relay can't send all rows; it tries again", "queue", ob.opts.Queue, "err", trouble.Error())
@@ -77,9 +70,9 @@ func (ob *Outbox) note(trouble error) {
 	}
 }
 
-// pass sends the rows that are there, and reports whether there were some. It adds the queues that Redis refuses, for the
+// pass sends the rows at the front, and reports whether there may be more. It adds the queues that Redis refuses, for the
 // reason that it returns, to those that are blocked. Of the database, it returns the error.
-func (ob *Outbox) pass(ctx context.Context, blocked *[]string) (some bool, refused, err error) {
+func (ob *Outbox) pass(ctx context.Context, blocked *[]string) (more bool, refused, err error) {
 	at := time.Now() // before the snapshot that the query reads
 	heads, err := ob.scan(ctx, *blocked)
 	if err != nil {
@@ -110,7 +103,7 @@ func (ob *Outbox) pass(ctx context.Context, blocked *[]string) (some bool, refus
 			rest = rest[n:]
 		}
 	}
-	return len(heads) > 0, refused, nil
+	return len(heads) == scanned, refused, nil
 }
 
 // old reports whether what was read at a time must not be sent any more. A machine that was suspended may know it only by
@@ -138,12 +131,13 @@ func (ob *Outbox) scan(ctx context.Context, blocked []string) (heads []head, err
 			args = append(args, queue)
 		}
 	}
-	return heads, ob.query(ctx, func(rows *sql.Rows) error {
+	err = ob.query(ctx, func(rows *sql.Rows) error {
 		var h head
 		err := rows.Scan(&h.id, &h.queue, &h.bytes)
 		heads = append(heads, h)
 		return err
 	}, query+" ORDER BY id LIMIT ?", append(args, scanned)...)
+	return heads, err
 }
 
 // A verdict is what became of the rows of a batch.
@@ -162,18 +156,17 @@ func (ob *Outbox) batch(ctx context.Context, at time.Time, queue string, rows []
 	}
 	v := &verdict{aside: map[int64]string{}}
 	var items []item
-	err = ob.query(ctx, func(rows *sql.Rows) error {
+	err = ob.query(ctx, func(rows *sql.Rows) (err error) {
 		var it item
 		var payload, text []byte
 		if err := rows.Scan(&it.id, &payload, &text); err != nil {
 			return err
 		}
-		var bad error
-		if it.task, bad = decode(payload, text); bad != nil {
-			v.aside[it.id] = bad.Error()
-			return nil
+		if it.task, err = decode(payload, text); err != nil {
+			v.aside[it.id] = err.Error()
+		} else {
+			items = append(items, it)
 		}
-		items = append(items, it)
 		return nil
 	}, "SELECT id, payload, task FROM worqr_outbox WHERE reason IS NULL AND id IN "+list(ids)+" ORDER BY id")
 	if err != nil {
@@ -181,7 +174,7 @@ func (ob *Outbox) batch(ctx context.Context, at time.Time, queue string, rows []
 	}
 	within, cancel := context.WithDeadline(ctx, at.Add(stale))
 	defer cancel()
-	q := ob.served().Queue(queue)
+	q := ob.peer.Load().Queue(queue)
 	for rest := items; len(rest) > 0 && refused == nil; {
 		n := distinct(rest)
 		refused = send(within, q, rest[:n], v)

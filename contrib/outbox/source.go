@@ -4,7 +4,6 @@ import (
 	"context"
 	"database/sql"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
@@ -12,19 +11,13 @@ import (
 
 const (
 	reportEvery = 5 * time.Second
-	counted     = 10_000 // rows at the front
+	mostCounted = 10_000 // rows at the front
 	waitsLong   = time.Minute
 )
 
-// A report caches what a process last read for its Source.
-type report struct {
-	mu   sync.Mutex // held during the query, so that there's one at a time
-	at   time.Time
-	seen census
-}
-
 // A census counts the rows at the front.
 type census struct {
+	at                    time.Time
 	waiting, aside, newer int
 	oldest                time.Duration // age of the oldest that waits
 }
@@ -48,9 +41,9 @@ func (ob *Outbox) reported(ctx context.Context) (inspect.SourceReport, error) {
 	if err != nil {
 		return inspect.SourceReport{}, fmt.Errorf("the database doesn't answer, so tasks can't be added: %w", err)
 	}
-	ob.relay.mu.Lock()
-	trouble := ob.relay.trouble
-	ob.relay.mu.Unlock()
+	ob.mu.Lock()
+	trouble := ob.trouble
+	ob.mu.Unlock()
 	return inspect.SourceReport{
 		Findings: c.findings(trouble),
 		Samples: []inspect.Sample{
@@ -65,12 +58,12 @@ func (ob *Outbox) reported(ctx context.Context) (inspect.SourceReport, error) {
 }
 
 func (ob *Outbox) count(ctx context.Context) (census, error) {
-	ob.report.mu.Lock()
-	defer ob.report.mu.Unlock()
-	if time.Since(ob.report.at) < reportEvery {
-		return ob.report.seen, nil
+	ob.counting.Lock() // so that there's one query at a time
+	defer ob.counting.Unlock()
+	if time.Since(ob.counted.at) < reportEvery {
+		return ob.counted, nil
 	}
-	var c census
+	c := census{at: time.Now()}
 	err := ob.query(ctx, func(rows *sql.Rows) error {
 		var state, n int
 		var age float64
@@ -88,9 +81,9 @@ func (ob *Outbox) count(ctx context.Context) (census, error) {
 		return nil
 	}, `SELECT state, count(*), max(age) FROM (
 		SELECT CASE WHEN reason IS NOT NULL THEN 2 WHEN format > ? THEN 1 ELSE 0 END AS state, `+ob.age+` AS age
-		FROM worqr_outbox ORDER BY id LIMIT ?) AS front GROUP BY state`, format, counted)
+		FROM worqr_outbox ORDER BY id LIMIT ?) AS front GROUP BY state`, format, mostCounted)
 	if err == nil {
-		ob.report.at, ob.report.seen = time.Now(), c
+		ob.counted = c
 	}
 	return c, err
 }
@@ -121,7 +114,7 @@ func some(n int) string {
 	switch n {
 	case 1:
 		return "1 row"
-	case counted:
+	case mostCounted:
 		return "10,000 rows or more"
 	}
 	return fmt.Sprintf("%d rows", n)

@@ -31,7 +31,7 @@ const (
 )
 
 // published lists the folders of the modules that others require. All have the same version.
-var published = []string{"", "worqrtest", "contrib/otel", "contrib/prometheus", command}
+var published = []string{"", "worqrtest", "contrib/otel", "contrib/outbox", "contrib/prometheus", command}
 
 var (
 	versionInGo = regexp.MustCompile(`(?m)^const Version = "(.*)"$`)

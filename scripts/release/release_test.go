@@ -84,7 +84,7 @@ var (
 func (s shell) release(tool, proxy, version string) {
 	s.Helper()
 	s.edit("CHANGELOG.md", section(version[1:]))
-	s.prints("for tag in "+version+" worqrtest/"+version+" contrib/otel/"+version, tool, "prepare", version)
+	s.prints("for tag in "+version+" worqrtest/"+version+" contrib/otel/"+version+" contrib/outbox/"+version, tool, "prepare", version)
 	s.run("git", "commit", "-qam", version)
 	s.run("git", "tag", version)
 	s.run(tool, "proxy", proxy)
