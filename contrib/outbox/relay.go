@@ -13,12 +13,13 @@ import (
 )
 
 const (
-	scanned    = 5000             // rows whose ids are read at once
-	batchRows  = 250              // sent in one call
-	batchBytes = 1 << 20          // unless it's a single row
-	stale      = time.Minute      // after which what was read isn't sent
-	forgetting = 10 * time.Minute // after which nonces of deleted rows end; much longer than stale
-	longestRun = 10 * time.Second // of the handler, unless a batch takes longer
+	scanned     = 5000             // rows whose ids are read at once
+	batchRows   = 250              // sent in one call
+	batchBytes  = 1 << 20          // unless it's a single row
+	stale       = time.Minute      // after which what was read isn't sent
+	forgetting  = 10 * time.Minute // after which nonces of deleted rows end; much longer than stale
+	callTimeout = 5 * time.Second  // so that a queue whose node is down leaves time for others
+	longestRun  = 10 * time.Second // of the handler, unless a batch takes longer
 )
 
 // A head is a row without its contents.
@@ -172,12 +173,10 @@ func (ob *Outbox) batch(ctx context.Context, at time.Time, queue string, rows []
 	if err != nil {
 		return nil, err
 	}
-	within, cancel := context.WithDeadline(ctx, at.Add(stale))
-	defer cancel()
 	q := ob.peer.Load().Queue(queue)
 	for rest := items; len(rest) > 0 && refused == nil; {
 		n := distinct(rest)
-		refused = send(within, q, rest[:n], v)
+		refused = send(ctx, at, q, rest[:n], v)
 		rest = rest[n:]
 	}
 	for id, reason := range v.aside {
@@ -211,12 +210,14 @@ func distinct(items []item) int {
 
 // send adds the tasks of items. It finds those that Redis refuses for good by halves, and returns why Redis refuses all
 // others now.
-func send(ctx context.Context, q *worqr.Queue, items []item, v *verdict) error {
+func send(ctx context.Context, at time.Time, q *worqr.Queue, items []item, v *verdict) error {
+	within, cancel := context.WithTimeout(ctx, min(callTimeout, time.Until(at.Add(stale))))
+	defer cancel()
 	tasks := make([]worqr.TaskSpec, len(items))
 	for i, it := range items {
 		tasks[i] = it.task
 	}
-	_, err := q.Add(ctx, tasks...)
+	_, err := q.Add(within, tasks...)
 	_, skipped := errors.AsType[*worqr.OnceError](err)
 	duplicate := errors.Is(err, worqr.ErrDuplicate)
 	switch {
@@ -235,10 +236,10 @@ func send(ctx context.Context, q *worqr.Queue, items []item, v *verdict) error {
 		return nil
 	}
 	half := len(items) / 2
-	if err := send(ctx, q, items[:half], v); err != nil {
+	if err := send(ctx, at, q, items[:half], v); err != nil {
 		return err
 	}
-	return send(ctx, q, items[half:], v)
+	return send(ctx, at, q, items[half:], v)
 }
 
 // permanent reports whether Redis or the library refuses a task, however often it's added.

@@ -20,6 +20,7 @@ import (
 
 	_ "github.com/go-sql-driver/mysql"
 	_ "github.com/jackc/pgx/v5/stdlib"
+	_ "modernc.org/sqlite"
 
 	"github.com/worqr/worqr/contrib/outbox"
 	"github.com/worqr/worqr/internal/redisserver"
@@ -67,7 +68,7 @@ var (
 		},
 	}
 	sqlite = &kind{name: "sqlite", dialect: outbox.SQLite, driver: "sqlite"}
-	kinds  = []*kind{postgres, mariadb}
+	kinds  = []*kind{postgres, mariadb, sqlite}
 )
 
 // program returns the path of a program of a database, or its name. Debian doesn't put all into PATH.

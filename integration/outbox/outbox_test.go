@@ -199,7 +199,7 @@ func TestPoll(t *testing.T) {
 			is.NoErr(err)
 			r.sent(all...)
 		}
-	}, postgres)
+	}, sqlite)
 }
 
 // Writers that take turns have their tasks in order, whoever relays, and although others write at the same time.
@@ -399,7 +399,7 @@ func TestRedisOutage(t *testing.T) {
 		r.sent("a", "b", "c")
 		peertest.Eventually(t, "it's logged", func() bool { return r.said.count("works again") == 1 })
 		is.Equal(r.said.count("can't send all rows"), 1)
-	}, postgres)
+	}, sqlite)
 }
 
 // A database that is down is logged once and reported. It harms no other queue, and afterwards rows are sent.
@@ -440,7 +440,7 @@ func TestBlockedQueue(t *testing.T) {
 		allow := func(queues string) {
 			args := []any{"SETUSER", "limited"}
 			for _, word := range redistest.Rule(t, "worker", "p") {
-				args = append(args, strings.ReplaceAll(word, ":{*", ":{"+queues))
+				args = append(args, strings.ReplaceAll(word, "~p:tasks:{*", "~p:tasks:{"+queues))
 			}
 			redistest.Do(t, conn, "ACL", args...)
 		}
@@ -455,5 +455,5 @@ func TestBlockedQueue(t *testing.T) {
 		peertest.Eventually(t, "it's logged", func() bool { return r.said.count("permission denied") == 1 })
 		allow("*")
 		r.sent("a")
-	}, postgres)
+	}, sqlite)
 }
