@@ -25,30 +25,37 @@ const (
 type dialect struct {
 	name      string
 	numbered  bool               // placeholders are $1, $2
-	isolation sql.IsolationLevel // at which reads and deletes don't make writers wait
+	isolation sql.IsolationLevel // at which deletes don't make writers wait
 	age       string             // of a row, in seconds
-	size      string             // of a row, in bytes
+	remove    string             // begins a statement that deletes rows by their ids
+	update    string             // and one that updates them
 	lock      string             // begins a migration, which others wait for
 	unlock    string             // ends it
 }
 
+const (
+	plainRemove = "DELETE FROM worqr_outbox"
+	plainUpdate = "UPDATE worqr_outbox"
+)
+
 var dialects = [...]dialect{
 	Postgres: {
 		name: "postgres", numbered: true, isolation: sql.LevelReadCommitted,
-		age:  "extract(epoch FROM clock_timestamp() - added_at)::float8",
-		size: "octet_length(payload) + octet_length(task)",
+		age:    "extract(epoch FROM clock_timestamp() - added_at)::float8",
+		remove: plainRemove, update: plainUpdate,
 		lock: "BEGIN; SELECT pg_advisory_xact_lock(8031924715)", unlock: "COMMIT",
 	},
 	MySQL: {
 		name: "mysql", isolation: sql.LevelReadCommitted,
-		age:  "timestampdiff(MICROSECOND, added_at, now(6)) / 1e6",
-		size: "length(payload) + length(task)",
-		lock: "DO get_lock('worqr_outbox', 60)", unlock: "DO release_lock('worqr_outbox')", // every statement of a migration may be repeated
+		age: "unix_timestamp(now(6)) - unix_timestamp(added_at)",
+		// By the primary key, since a scan of the table would wait for rows of open transactions.
+		remove: "DELETE worqr_outbox FROM worqr_outbox FORCE INDEX (PRIMARY)", update: "UPDATE worqr_outbox FORCE INDEX (PRIMARY)",
+		lock: "DO get_lock('worqr_outbox', 3600)", unlock: "DO release_lock('worqr_outbox')", // every statement of a migration may be repeated
 	},
 	SQLite: {
-		name: "sqlite",
-		age:  "(julianday('now') - 2440587.5) * 86400 - added_at",
-		size: "length(payload) + length(task)",
+		name:   "sqlite",
+		age:    "(julianday('now') - 2440587.5) * 86400 - added_at",
+		remove: plainRemove, update: plainUpdate,
 		lock: "BEGIN IMMEDIATE", unlock: "COMMIT",
 	},
 }
@@ -80,8 +87,8 @@ func list(ids []int64) string {
 	return string(append(text, ')'))
 }
 
-// Migrations has the migrations of each database: postgres, mysql and sqlite are folders with 1.sql and so on, each with
-// statements that end in a semicolon and a line break.
+// Migrations has the migrations of each database: postgres, mysql and sqlite are folders with 1.sql and so on. Carry them
+// out with a tool of yours, or with Migrate, but not with both.
 //
 //go:embed migrations
 var Migrations embed.FS
@@ -97,17 +104,18 @@ func (ob *Outbox) migrate(ctx context.Context) (err error) {
 	if err != nil {
 		return err
 	}
-	defer func() { _ = conn.Close() }()
-	if err := run(ctx, conn, ob.lock); err != nil {
-		return err
-	}
 	defer func() {
 		if err == nil {
 			err = run(ctx, conn, ob.unlock)
-			return
 		}
-		_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // the connection isn't used again, so what it holds ends
+		if err != nil {
+			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // it isn't used again, so the lock that it may hold ends
+		}
+		_ = conn.Close()
 	}()
+	if err := run(ctx, conn, ob.lock); err != nil {
+		return err
+	}
 	if err := run(ctx, conn, "CREATE TABLE IF NOT EXISTS worqr_outbox_versions (version integer NOT NULL PRIMARY KEY)"); err != nil {
 		return err
 	}

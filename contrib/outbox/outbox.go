@@ -24,6 +24,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+	"unicode/utf8"
 
 	"github.com/google/uuid"
 
@@ -52,6 +53,8 @@ type Outbox struct {
 	nudged  bool       // and not yet sent
 	nudging bool       // a goroutine sends nudges
 	trouble error      // why the relay's last run in this process failed
+	noticed time.Time  // when it did
+	refused []string   // queues that Redis refused then, those first that are tried next
 
 	counting sync.Mutex // protects counted
 	counted  census
@@ -83,7 +86,7 @@ func (ob *Outbox) Handle(peer *worqr.Peer) error {
 		return wrap("handle", err)
 	}
 	q.Handle(ob.work, &worqr.HandleOptions{
-		Concurrency: 1, Prefetch: -1, Exclusive: true, Timeout: 2 * longestRun, MaxCrashes: -1, Priority: 1 << 20,
+		Concurrency: 1, Prefetch: -1, Timeout: 3 * longestRun, MaxCrashes: -1, Priority: 1 << 20,
 		Backoff: func(*worqr.Task, error) time.Duration { return ob.opts.Poll },
 	})
 	ob.peer.Store(peer)
@@ -156,7 +159,15 @@ func (ob *Outbox) Add(ctx context.Context, tx Execer, queue string, task worqr.T
 	if task.Once != "" {
 		return "", wrap("add", fmt.Errorf("%w: Once is set; the outbox adds each row once itself", worqr.ErrInvalid))
 	}
-	if err := cmp.Or(worqr.CheckName(queue), task.Validate(ob.opts.MaxPayload)); err != nil {
+	err = cmp.Or(worqr.CheckName(queue), task.Validate(ob.opts.MaxPayload))
+	switch {
+	case err != nil:
+	case !utf8.ValidString(queue):
+		err = fmt.Errorf("%w: the outbox needs names of queues in UTF-8", worqr.ErrBadName)
+	case queue == ob.opts.Queue:
+		err = fmt.Errorf("%w: %q is the outbox's own queue", worqr.ErrInvalid, queue)
+	}
+	if err != nil {
 		return "", wrap("add", err)
 	}
 	if task.Key == "" && !task.Unique {
@@ -170,8 +181,12 @@ func (ob *Outbox) Add(ctx context.Context, tx Execer, queue string, task worqr.T
 	if payload == nil {
 		payload = []byte{}
 	}
-	_, err = tx.ExecContext(ctx, ob.rebind("INSERT INTO worqr_outbox (format, queue, payload, task) VALUES (?, ?, ?, ?)"), format, queue, payload, string(text))
-	return task.Key, wrap("add", err)
+	_, err = tx.ExecContext(ctx, ob.rebind("INSERT INTO worqr_outbox (format, queue, payload, task, bytes) VALUES (?, ?, ?, ?, ?)"),
+		format, queue, payload, string(text), len(payload)+len(text))
+	if err != nil {
+		return "", wrap("add", err)
+	}
+	return task.Key, nil
 }
 
 // InTx begins a transaction, calls fn, commits, and wakes the relay. It rolls back if fn fails or panics. If the commit fails,
@@ -275,62 +290,48 @@ func (ob *Outbox) aside(ctx context.Context, after int64) (page []Row, err error
 
 // Retry lets the relay send rows again that were set aside, and returns how many there were.
 func (ob *Outbox) Retry(ctx context.Context, ids ...int64) (int, error) {
-	n, err := ob.change(ctx, "UPDATE worqr_outbox SET reason = NULL WHERE reason IS NOT NULL AND id IN ", ids)
+	n, err := ob.change(ctx, ob.update+" SET reason = NULL WHERE reason IS NOT NULL AND id IN ", ids)
 	ob.Nudge()
 	return n, wrap("retry", err)
 }
 
 // Delete deletes rows that were set aside, and returns how many there were.
 func (ob *Outbox) Delete(ctx context.Context, ids ...int64) (int, error) {
-	n, err := ob.change(ctx, "DELETE FROM worqr_outbox WHERE reason IS NOT NULL AND id IN ", ids)
+	n, err := ob.change(ctx, ob.remove+" WHERE reason IS NOT NULL AND id IN ", ids)
 	return n, wrap("delete", err)
 }
 
-// change carries out a statement that ends before a list of ids.
+// change carries out a statement that ends before a list of ids, in a transaction that doesn't make writers wait.
 func (ob *Outbox) change(ctx context.Context, query string, ids []int64, args ...any) (n int, err error) {
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	err = ob.inTx(ctx, func(tx *sql.Tx) error {
-		done, err := tx.ExecContext(ctx, ob.rebind(query)+list(ids), args...)
-		if err != nil {
-			return err
-		}
-		count, err := done.RowsAffected()
-		n = int(count)
-		return err
-	})
-	return n, err
+	tx, err := ob.db.BeginTx(ctx, &sql.TxOptions{Isolation: ob.isolation})
+	if err != nil {
+		return 0, err
+	}
+	defer func() { _ = tx.Rollback() }() // after a commit, it does nothing
+	done, err := tx.ExecContext(ctx, ob.rebind(query)+list(ids), args...)
+	if err != nil {
+		return 0, err
+	}
+	count, err := done.RowsAffected()
+	return int(count), cmp.Or(err, tx.Commit())
 }
 
 // query calls read with each row of a result.
 func (ob *Outbox) query(ctx context.Context, read func(*sql.Rows) error, query string, args ...any) error {
-	return ob.inTx(ctx, func(tx *sql.Tx) error {
-		rows, err := tx.QueryContext(ctx, ob.rebind(query), args...)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = rows.Close() }()
-		for rows.Next() {
-			if err := read(rows); err != nil {
-				return err
-			}
-		}
-		return rows.Err()
-	})
-}
-
-// inTx calls do in a transaction that doesn't make writers wait.
-func (ob *Outbox) inTx(ctx context.Context, do func(*sql.Tx) error) error {
-	tx, err := ob.db.BeginTx(ctx, &sql.TxOptions{Isolation: ob.isolation})
+	rows, err := ob.db.QueryContext(ctx, ob.rebind(query), args...)
 	if err != nil {
 		return err
 	}
-	defer func() { _ = tx.Rollback() }()
-	if err := do(tx); err != nil {
-		return err
+	defer func() { _ = rows.Close() }()
+	for rows.Next() {
+		if err := read(rows); err != nil {
+			return err
+		}
 	}
-	return tx.Commit()
+	return rows.Err()
 }
 
 func wrap(verb string, err error) error {

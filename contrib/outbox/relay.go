@@ -6,7 +6,6 @@ import (
 	"database/sql"
 	"errors"
 	"slices"
-	"strings"
 	"time"
 
 	"github.com/worqr/worqr"
@@ -18,8 +17,8 @@ const (
 	batchBytes  = 1 << 20          // unless it's a single row
 	stale       = time.Minute      // after which what was read isn't sent
 	forgetting  = 10 * time.Minute // after which nonces of deleted rows end; much longer than stale
-	callTimeout = 5 * time.Second  // so that a queue whose node is down leaves time for others
-	longestRun  = 10 * time.Second // of the handler, unless a batch takes longer
+	callTimeout = 5 * time.Second  // and a second for each MiB: a queue whose node is down leaves time for others
+	longestRun  = 10 * time.Second // of the handler, and what a batch takes
 )
 
 // A head is a row without its contents.
@@ -35,33 +34,54 @@ type item struct {
 	task worqr.TaskSpec
 }
 
-// work relays what is there; what comes later has its own nudge, or waits for a poll. It's the handler of Options.Queue, so at most one process runs it; one that has stalled may
-// run it beside another.
-func (ob *Outbox) work(ctx context.Context, _ *worqr.Task) error {
-	var trouble error
-	blocked := []string{} // queues that Redis refuses now
-	for began := time.Now(); ; {
-		if time.Since(began) > longestRun {
-			ob.Nudge() // lets another process have a turn, or this one end
+// A relay is one run of the relay.
+type relay struct {
+	*Outbox
+	began   time.Time
+	refused []string // queues that Redis refused, in the last run or in this one
+	trouble error    // the first
+}
+
+// work relays what is there; what comes later has its own nudge, or waits for a poll. It's the handler of Options.Queue, so
+// one process runs it at a time; one that has stalled may run it beside another.
+func (ob *Outbox) work(ctx context.Context, task *worqr.Task) error {
+	if task.Key != relayKey {
+		return worqr.Permanent(errors.New("the queue is the outbox's own, and this task isn't"))
+	}
+	ob.mu.Lock()
+	before := ob.refused
+	ob.mu.Unlock()
+	r := &relay{Outbox: ob, began: time.Now(), refused: slices.Clone(before)}
+	for r.pass(ctx, "") { // without the queues that were refused
+	}
+	for _, queue := range before {
+		if r.over() {
 			break
 		}
-		more, refused, err := ob.pass(ctx, &blocked)
-		trouble = cmp.Or(trouble, err, refused)
-		if err != nil || !more {
-			break
+		r.refused = slices.DeleteFunc(slices.Clone(r.refused), func(q string) bool { return q == queue })
+		for r.pass(ctx, queue) {
 		}
 	}
+	if r.over() {
+		ob.Nudge() // lets another process have a turn, or this one end
+	}
+	ob.mu.Lock()
+	ob.refused = r.refused
+	ob.mu.Unlock()
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), worqr.ErrTimeout) {
-		ob.note(trouble)
+		ob.note(r.trouble)
 	}
 	return nil // a poll tries again
 }
+
+// over reports whether the run has taken long enough.
+func (r *relay) over() bool { return time.Since(r.began) > longestRun }
 
 // note logs when the relay begins to fail, and when it works again.
 func (ob *Outbox) note(trouble error) {
 	ob.mu.Lock()
 	before := ob.trouble
-	ob.trouble = trouble
+	ob.trouble, ob.noticed = trouble, time.Now()
 	ob.mu.Unlock()
 	switch {
 	case trouble != nil && before == nil:
@@ -71,13 +91,14 @@ func (ob *Outbox) note(trouble error) {
 	}
 }
 
-// pass sends the rows at the front, and reports whether there may be more. It adds the queues that Redis refuses, for the
-// reason that it returns, to those that are blocked. Of the database, it returns the error.
-func (ob *Outbox) pass(ctx context.Context, blocked *[]string) (more bool, refused, err error) {
+// pass sends the rows at the front: those of one queue, or if that is "", of all that Redis hasn't refused. It reports
+// whether there may be more.
+func (r *relay) pass(ctx context.Context, only string) (more bool) {
 	at := time.Now() // before the snapshot that the query reads
-	heads, err := ob.scan(ctx, *blocked)
+	heads, err := r.scan(ctx, only)
 	if err != nil {
-		return false, nil, err
+		r.trouble = cmp.Or(r.trouble, err)
+		return false
 	}
 	queues, of := []string{}, map[string][]head{}
 	for _, h := range heads {
@@ -88,23 +109,23 @@ func (ob *Outbox) pass(ctx context.Context, blocked *[]string) (more bool, refus
 	}
 	for _, queue := range queues {
 		for rest := of[queue]; len(rest) > 0; {
-			if old(at) {
-				return true, refused, nil
+			if r.over() || old(at) {
+				return !r.over()
 			}
 			n := fitting(rest)
-			no, err := ob.batch(ctx, at, queue, rest[:n])
+			no, err := r.batch(ctx, at, queue, rest[:n])
+			r.trouble = cmp.Or(r.trouble, err, no)
 			if err != nil {
-				return true, refused, err
+				return false
 			}
 			if no != nil {
-				refused = cmp.Or(refused, no)
-				*blocked = append(*blocked, queue)
+				r.refused = append(r.refused, queue)
 				break
 			}
 			rest = rest[n:]
 		}
 	}
-	return len(heads) == scanned, refused, nil
+	return len(heads) == scanned && !(only != "" && slices.Contains(r.refused, only))
 }
 
 // old reports whether what was read at a time must not be sent any more. A machine that was suspended may know it only by
@@ -122,17 +143,20 @@ func fitting(rows []head) int {
 	return len(rows)
 }
 
-// scan reads the ids of waiting rows from the front, in one query. Its snapshot is what keeps the order: if it has a row, it has all
-// that were committed before that row was written.
-func (ob *Outbox) scan(ctx context.Context, blocked []string) (heads []head, err error) {
-	query, args := "SELECT id, queue, "+ob.size+" FROM worqr_outbox WHERE reason IS NULL AND format <= ?", []any{format}
-	if len(blocked) > 0 {
-		query += " AND queue NOT IN " + among(len(blocked))
-		for _, queue := range blocked {
+// scan reads the ids of waiting rows from the front, in one query. Its snapshot is what keeps the order: if it has a row, it
+// has all that were committed before that row was written.
+func (r *relay) scan(ctx context.Context, only string) (heads []head, err error) {
+	query, args := "SELECT id, queue, bytes FROM worqr_outbox WHERE reason IS NULL AND format <= ?", []any{format}
+	switch {
+	case only != "":
+		query, args = query+" AND queue = ?", append(args, only)
+	case len(r.refused) > 0:
+		query += " AND queue NOT IN " + among(len(r.refused))
+		for _, queue := range r.refused {
 			args = append(args, queue)
 		}
 	}
-	err = ob.query(ctx, func(rows *sql.Rows) error {
+	err = r.query(ctx, func(rows *sql.Rows) error {
 		var h head
 		err := rows.Scan(&h.id, &h.queue, &h.bytes)
 		heads = append(heads, h)
@@ -150,14 +174,14 @@ type verdict struct {
 
 // batch sends rows of a queue, and deletes them, or sets them aside. It returns why Redis refuses the queue now, or the
 // database's error.
-func (ob *Outbox) batch(ctx context.Context, at time.Time, queue string, rows []head) (refused, err error) {
-	var ids []int64
-	for _, h := range rows {
-		ids = append(ids, h.id)
+func (r *relay) batch(ctx context.Context, at time.Time, queue string, rows []head) (refused, err error) {
+	ids := make([]any, batchRows) // always as many, so that the database needs to prepare one statement only
+	for i := range ids {
+		ids[i] = rows[min(i, len(rows)-1)].id
 	}
 	v := &verdict{aside: map[int64]string{}}
 	var items []item
-	err = ob.query(ctx, func(rows *sql.Rows) (err error) {
+	err = r.query(ctx, func(rows *sql.Rows) (err error) {
 		var it item
 		var payload, text []byte
 		if err := rows.Scan(&it.id, &payload, &text); err != nil {
@@ -169,25 +193,28 @@ func (ob *Outbox) batch(ctx context.Context, at time.Time, queue string, rows []
 			items = append(items, it)
 		}
 		return nil
-	}, "SELECT id, payload, task FROM worqr_outbox WHERE reason IS NULL AND id IN "+list(ids)+" ORDER BY id")
+	}, "SELECT id, payload, task FROM worqr_outbox WHERE reason IS NULL AND id IN "+among(batchRows)+" ORDER BY id", ids...)
 	if err != nil {
 		return nil, err
 	}
-	q := ob.peer.Load().Queue(queue)
+	q := r.peer.Load().Queue(queue)
 	for rest := items; len(rest) > 0 && refused == nil; {
 		n := distinct(rest)
 		refused = send(ctx, at, q, rest[:n], v)
 		rest = rest[n:]
 	}
 	for id, reason := range v.aside {
-		if _, err := ob.change(ctx, "UPDATE worqr_outbox SET reason = ? WHERE id IN ", []int64{id}, reason); err != nil {
+		if _, err := r.change(ctx, r.update+" SET reason = ? WHERE id IN ", []int64{id}, reason); err != nil {
 			return refused, err
 		}
 	}
-	if _, err := ob.change(ctx, "DELETE FROM worqr_outbox WHERE id IN ", v.done); err != nil {
+	if len(v.aside) > 0 {
+		r.opts.Logger.Warn("outbox: Redis refuses tasks for good, and their rows were set aside; list them with Aside", "queue", queue, "rows", len(v.aside))
+	}
+	if _, err := r.change(ctx, r.remove+" WHERE id IN ", v.done); err != nil {
 		return refused, err
 	}
-	ob.sent.Add(int64(len(v.done)))
+	r.sent.Add(int64(len(v.done)))
 	_ = q.Forget(ctx, forgetting, v.nonces...) // otherwise they end after 30 days
 	return refused, nil
 }
@@ -208,15 +235,21 @@ func distinct(items []item) int {
 	return len(items)
 }
 
+var errOld = errors.New("the rows were read too long ago; they're read again")
+
 // send adds the tasks of items. It finds those that Redis refuses for good by halves, and returns why Redis refuses all
 // others now.
 func send(ctx context.Context, at time.Time, q *worqr.Queue, items []item, v *verdict) error {
-	within, cancel := context.WithTimeout(ctx, min(callTimeout, time.Until(at.Add(stale))))
-	defer cancel()
-	tasks := make([]worqr.TaskSpec, len(items))
+	if old(at) {
+		return errOld
+	}
+	bytes, tasks := 0, make([]worqr.TaskSpec, len(items))
 	for i, it := range items {
 		tasks[i] = it.task
+		bytes += len(it.task.Payload)
 	}
+	within, cancel := context.WithTimeout(ctx, min(callTimeout+time.Duration(bytes>>20)*time.Second, time.Until(at.Add(stale))))
+	defer cancel()
 	_, err := q.Add(within, tasks...)
 	_, skipped := errors.AsType[*worqr.OnceError](err)
 	duplicate := errors.Is(err, worqr.ErrDuplicate)
@@ -229,7 +262,7 @@ func send(ctx context.Context, at time.Time, q *worqr.Queue, items []item, v *ve
 			}
 		}
 		return nil
-	case !duplicate && !permanent(err):
+	case !duplicate && !permanent(err, tasks):
 		return err
 	case len(items) == 1:
 		v.aside[items[0].id] = err.Error()
@@ -242,8 +275,9 @@ func send(ctx context.Context, at time.Time, q *worqr.Queue, items []item, v *ve
 	return send(ctx, at, q, items[half:], v)
 }
 
-// permanent reports whether Redis or the library refuses a task, however often it's added.
-func permanent(err error) bool {
-	return slices.ContainsFunc([]error{worqr.ErrInvalid, worqr.ErrTooLarge, worqr.ErrBadName}, func(e error) bool { return errors.Is(err, e) }) ||
-		strings.Contains(err.Error(), "WRONGTYPE")
+// permanent reports whether some of the tasks are refused however often they're added. Other errors are about the queue,
+// or Redis.
+func permanent(err error, tasks []worqr.TaskSpec) bool {
+	return errors.Is(err, worqr.ErrTooLarge) || errors.Is(err, worqr.ErrBadName) ||
+		slices.ContainsFunc(tasks, func(t worqr.TaskSpec) bool { return t.Validate(worqr.MaxPayloadSize) != nil })
 }

@@ -15,7 +15,7 @@ const (
 	waitsLong   = time.Minute
 )
 
-// A census counts the rows at the front.
+// A census counts rows: those that wait, and those at the front that are set aside, or of a newer version.
 type census struct {
 	at                    time.Time
 	waiting, aside, newer int
@@ -43,6 +43,9 @@ func (ob *Outbox) reported(ctx context.Context) (inspect.SourceReport, error) {
 	}
 	ob.mu.Lock()
 	trouble := ob.trouble
+	if time.Since(ob.noticed) > waitsLong { // since then, another process has relayed, or none
+		trouble = nil
+	}
 	ob.mu.Unlock()
 	return inspect.SourceReport{
 		Findings: c.findings(trouble),
@@ -75,13 +78,15 @@ func (ob *Outbox) count(ctx context.Context) (census, error) {
 			c.waiting, c.oldest = n, max(0, time.Duration(age*float64(time.Second)))
 		case 1:
 			c.newer = n
-		default:
+		case 2:
 			c.aside = n
 		}
 		return nil
-	}, `SELECT state, count(*), max(age) FROM (
-		SELECT CASE WHEN reason IS NOT NULL THEN 2 WHEN format > ? THEN 1 ELSE 0 END AS state, `+ob.age+` AS age
-		FROM worqr_outbox ORDER BY id LIMIT ?) AS front GROUP BY state`, format, mostCounted)
+	}, `SELECT 0, count(*), coalesce(max(age), 0) FROM (
+			SELECT `+ob.age+` AS age FROM worqr_outbox WHERE reason IS NULL AND format <= ? ORDER BY id LIMIT ?) AS waiting
+		UNION ALL SELECT state, count(*), 0 FROM (
+			SELECT CASE WHEN reason IS NOT NULL THEN 2 WHEN format > ? THEN 1 ELSE 3 END AS state FROM worqr_outbox ORDER BY id LIMIT ?) AS front
+		GROUP BY state`, format, mostCounted, format, mostCounted)
 	if err == nil {
 		ob.counted = c
 	}
@@ -98,7 +103,7 @@ func (c census) findings(trouble error) (all []inspect.Finding) {
 		if trouble != nil {
 			why = fmt.Sprintf("The relay of this process says: %v.", trouble)
 		}
-		add(inspect.SeverityStopped, c.waiting, "Rows wait", "%s of the outbox waiting, the oldest for %v. %s", are(c.waiting), c.oldest.Round(time.Second), why)
+		add(inspect.SeverityStopped, c.waiting, "Rows wait", "%s waiting in the outbox, the oldest for %v. %s", are(c.waiting), c.oldest.Round(time.Second), why)
 	}
 	if c.aside > 0 {
 		add(inspect.SeverityStuck, c.aside, "Rows set aside", "%s set aside: Redis refused their tasks for good. List them with Aside; then retry or delete them.", are(c.aside))

@@ -1,9 +1,11 @@
-// Command service is an order service. Every replica answers HTTP requests and runs the tasks that they add.
+// Command service is an order service. Every replica answers HTTP requests and runs the tasks that they add. Orders are in a
+// database, and the task that charges one is added in the transaction that stores it.
 package main
 
 import (
 	"cmp"
 	"context"
+	"database/sql"
 	"encoding/json"
 	"errors"
 	"log"
@@ -14,7 +16,11 @@ import (
 	"syscall"
 	"time"
 
+	_ "modernc.org/sqlite"
+
 	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/contrib/outbox"
+	"github.com/worqr/worqr/inspect"
 )
 
 type order struct {
@@ -24,20 +30,33 @@ type order struct {
 
 type service struct {
 	peer   *worqr.Peer
+	outbox *outbox.Outbox
 	orders *worqr.Queue // charges and reminders, by type
 	sums   *worqr.Queue // the nightly job
 	charge func(ctx context.Context, o order, token int64) error
 }
 
-func newService(peer *worqr.Peer, charge func(context.Context, order, int64) error) (*service, error) {
-	s := &service{peer: peer, orders: peer.Queue("orders"), sums: peer.Queue("sums"), charge: charge}
+func newService(peer *worqr.Peer, ob *outbox.Outbox, charge func(context.Context, order, int64) error) (*service, error) {
+	s := &service{peer: peer, outbox: ob, orders: peer.Queue("orders"), sums: peer.Queue("sums"), charge: charge}
 	peer.Use(traced)
 	s.orders.Handle(worqr.Mux(map[string]worqr.Handler{
 		"charge": worqr.JSON(s.charged),
 		"remind": worqr.JSON(s.reminded),
 	}), &worqr.HandleOptions{Concurrency: 50, Timeout: 30 * time.Second, MaxRetries: 20})
 	s.sums.Handle(s.summed, nil)
-	return s, s.sums.Every("nightly", worqr.Interval(24*time.Hour), nil, nil) // at midnight, UTC
+	err := s.sums.Every("nightly", worqr.Interval(24*time.Hour), nil, nil) // at midnight, UTC
+	return s, errors.Join(err, ob.Handle(peer))
+}
+
+// open opens the database and creates what it lacks.
+func open(ctx context.Context, file string) (*outbox.Outbox, error) {
+	db, err := sql.Open("sqlite", "file:"+file+"?_pragma=journal_mode(WAL)&_pragma=busy_timeout(10000)&_txlock=immediate")
+	if err != nil {
+		return nil, err
+	}
+	ob := outbox.New(db, outbox.SQLite, nil)
+	_, err = db.ExecContext(ctx, "CREATE TABLE IF NOT EXISTS orders (id text PRIMARY KEY, customer text, cents integer)")
+	return ob, errors.Join(err, ob.Migrate(ctx))
 }
 
 var errDeclined = errors.New("the card was declined")
@@ -83,14 +102,29 @@ func (s *service) routes() http.Handler {
 	return mux
 }
 
-// postOrder adds a charge. A client that got no answer repeats its request with the same Idempotency-Key, and
-// gets the same key back.
+// postOrder stores an order and adds its charge, or neither. A client that got no answer repeats its request, and gets the
+// same key back.
 func (s *service) postOrder(r *http.Request) (any, error) {
 	var o order
 	if err := json.NewDecoder(r.Body).Decode(&o); err != nil {
 		return nil, worqr.Malformed(err)
 	}
-	return s.add(r, "charge", o, worqr.TaskSpec{Once: r.Header.Get("Idempotency-Key"), Expires: time.Now().Add(24 * time.Hour)})
+	task := worqr.TaskSpec{Key: "charge-" + o.ID, Expires: time.Now().Add(24 * time.Hour)}
+	err := s.outbox.InTx(r.Context(), func(tx *sql.Tx) error {
+		stored, err := tx.ExecContext(r.Context(), "INSERT INTO orders (id, customer, cents) VALUES (?, ?, ?) ON CONFLICT DO NOTHING", o.ID, o.Customer, o.Cents)
+		if err != nil {
+			return err
+		}
+		if n, err := stored.RowsAffected(); n == 0 || err != nil {
+			return err // an earlier request has stored it
+		}
+		if err := describe(&task, r, "charge", o); err != nil {
+			return err
+		}
+		_, err = s.outbox.Add(r.Context(), tx, s.orders.Name(), task)
+		return err
+	})
+	return map[string]string{"task": task.Key}, err
 }
 
 // putReminder replaces the waiting reminder, if there is one.
@@ -100,7 +134,12 @@ func (s *service) putReminder(r *http.Request) (any, error) {
 	if err != nil {
 		return nil, worqr.Malformed(err)
 	}
-	return s.add(r, "remind", o, worqr.TaskSpec{Key: "remind-" + o.ID, At: time.Now().Add(in)})
+	task := worqr.TaskSpec{Key: "remind-" + o.ID, At: time.Now().Add(in)}
+	if err := describe(&task, r, "remind", o); err != nil {
+		return nil, err
+	}
+	_, err = s.orders.Add(r.Context(), task)
+	return map[string]string{"task": task.Key}, err
 }
 
 // deleteTask cancels a task wherever it is, and waits until no replica works on it.
@@ -128,18 +167,11 @@ func (s *service) postFailed(r *http.Request) (any, error) {
 	return map[string]int{"requeued": n}, err
 }
 
-// add adds a task for an order, and answers with its key.
-func (s *service) add(r *http.Request, typ string, o order, task worqr.TaskSpec) (any, error) {
-	var err error
-	if task.Payload, err = json.Marshal(o); err != nil {
-		return nil, err
-	}
+// describe sets what the handlers need to know.
+func describe(task *worqr.TaskSpec, r *http.Request, typ string, o order) (err error) {
 	task.Headers = map[string]string{"type": typ, "traceparent": r.Header.Get("traceparent")}
-	keys, err := s.orders.Add(r.Context(), task)
-	if err != nil {
-		return nil, err
-	}
-	return map[string]string{"task": keys[0]}, nil
+	task.Payload, err = json.Marshal(o)
+	return err
 }
 
 // answer returns a handler that answers in JSON.
@@ -166,11 +198,17 @@ func main() {
 }
 
 func run(ctx context.Context) error {
-	peer, err := worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), &worqr.Options{Prefix: os.Getenv("WORQR_PREFIX"), Drain: 20 * time.Second})
+	ob, err := open(ctx, cmp.Or(os.Getenv("DATABASE"), "orders.db"))
 	if err != nil {
 		return err
 	}
-	s, err := newService(peer, func(_ context.Context, o order, token int64) error {
+	peer, err := worqr.Open(cmp.Or(os.Getenv("REDIS_URL"), "redis://localhost:6379"), &worqr.Options{
+		Prefix: os.Getenv("WORQR_PREFIX"), Drain: 20 * time.Second, Sources: []inspect.Source{ob.Source()},
+	})
+	if err != nil {
+		return err
+	}
+	s, err := newService(peer, ob, func(_ context.Context, o order, token int64) error {
 		slog.Info("charged", "order", o.ID, "cents", o.Cents, "token", token)
 		return nil
 	})

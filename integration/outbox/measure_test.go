@@ -58,16 +58,16 @@ func measure(t *testing.T, k *kind) {
 	r.db.SetMaxIdleConns(40)
 
 	var bare, added []time.Duration
-	insert := "INSERT INTO worqr_outbox (format, queue, payload, task) VALUES (?, ?, ?, ?)"
+	insert := "INSERT INTO worqr_outbox (format, queue, payload, task, bytes) VALUES (?, ?, ?, ?, ?)"
 	if k == postgres {
-		insert = "INSERT INTO worqr_outbox (format, queue, payload, task) VALUES ($1, $2, $3, $4)"
+		insert = "INSERT INTO worqr_outbox (format, queue, payload, task, bytes) VALUES ($1, $2, $3, $4, $5)"
 	}
 	text := `{"Key":"MDE5ODAwMDAtMDAwMC03MDAwLTgwMDAtMDAwMDAwMDAwMDAw","Nonce":"01980000-0000-7000-8000-000000000000"}`
 	payload := make([]byte, 100)
 	for range 1000 {
 		began := time.Now()
 		tx := redistest.Sure(r.db.BeginTx(ctx, nil))(t)
-		redistest.Sure(tx.ExecContext(ctx, insert, 1, "tasks", payload, text))(t)
+		redistest.Sure(tx.ExecContext(ctx, insert, 1, "tasks", payload, text, 300))(t)
 		is.NoErr(tx.Commit())
 		bare = append(bare, time.Since(began))
 		began = time.Now()

@@ -166,8 +166,12 @@ func TestTransactions(t *testing.T) {
 		is.True(got[given].DueAt.Equal(at))
 		_, err := r.Add(ctx, r.db, "tasks", worqr.TaskSpec{Payload: []byte("x"), Once: "x"})
 		is.True(errors.Is(err, worqr.ErrInvalid))
-		_, err = r.Add(ctx, r.db, "a b", worqr.TaskSpec{Payload: []byte("x")})
-		is.True(errors.Is(err, worqr.ErrBadName))
+		for _, bad := range []string{"a b", "a\xff"} {
+			_, err = r.Add(ctx, r.db, bad, worqr.TaskSpec{Payload: []byte("x")})
+			is.True(errors.Is(err, worqr.ErrBadName))
+		}
+		_, err = r.Add(ctx, r.db, "outbox", worqr.TaskSpec{Payload: []byte("x")})
+		is.True(errors.Is(err, worqr.ErrInvalid))
 	}, kinds...)
 }
 
@@ -243,7 +247,8 @@ func TestOrder(t *testing.T) {
 	}, kinds...)
 }
 
-// A transaction that commits late has a lower id than what was sent. It's sent before those that begin after its commit.
+// A transaction that commits late has a lower id than what was sent. It's sent before those that begin after its commit, and
+// the relay doesn't wait for it.
 func TestLateCommit(t *testing.T) {
 	on(t, func(t *testing.T, d *database) {
 		is := is.New(t)
@@ -252,11 +257,15 @@ func TestLateCommit(t *testing.T) {
 		is.NoErr(err)
 		_, err = r.Add(t.Context(), late, "tasks", worqr.TaskSpec{Payload: []byte("late")})
 		is.NoErr(err)
-		r.add("early")
-		r.sent("early")
+		var early []string
+		for n := range 100 {
+			early = append(early, fmt.Sprint(n))
+		}
+		r.add(early...)
+		r.sent(early...)
 		is.NoErr(late.Commit())
 		r.add("after")
-		r.sent("early", "late", "after")
+		r.sent(append(early, "late", "after")...)
 	}, postgres, mariadb)
 }
 
@@ -318,7 +327,7 @@ func TestNewerFormat(t *testing.T) {
 	on(t, func(t *testing.T, d *database) {
 		is := is.New(t)
 		r := relaying(t, d, outbox.Options{})
-		_, err := r.db.Exec("INSERT INTO worqr_outbox (format, queue, payload, task) VALUES (2, 'tasks', 'x', 'new')")
+		_, err := r.db.Exec("INSERT INTO worqr_outbox (format, queue, payload, task, bytes) VALUES (2, 'tasks', 'x', 'new', 4)")
 		is.NoErr(err)
 		r.add("a")
 		peertest.Eventually(t, "the other is sent", func() bool { return r.rows() == 1 })
@@ -340,7 +349,7 @@ func TestNotAgain(t *testing.T) {
 			return errors.Join(err, tx.QueryRow("SELECT task FROM worqr_outbox").Scan(&text))
 		}))
 		r.sent("a")
-		_, err := r.db.Exec("INSERT INTO worqr_outbox (format, queue, payload, task) VALUES (1, 'tasks', 'a', '" + text + "')")
+		_, err := r.db.Exec("INSERT INTO worqr_outbox (format, queue, payload, task, bytes) VALUES (1, 'tasks', 'a', '" + text + "', 100)")
 		is.NoErr(err)
 		r.sent("a")
 		is.NoErr(r.InTx(ctx, func(tx *sql.Tx) error {
