@@ -32,8 +32,8 @@ test-modules:
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || echo "test: skipping the outbox on PostgreSQL, which isn't installed"
 	@command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || echo "test: skipping the outbox on MariaDB, which isn't installed"
 	@failed=0; \
-	$(TEST) -p $(if $(RACE),1,2) ./internal/store ./examples/worker ./contrib/prometheus ./cmd/worqr/... ./bench/... ./internal/walls ./contrib/otel ./contrib/outbox ./examples/demo ./examples/service ./examples/fromasynq & plain=$$!; \
-	$(TEST) -p $(if $(RACE),2,3) $(RACE) ./integration/api ./integration/outbox ./worqrtest/... $$(go list ./... | grep -v $(UNRACED:%=-e /%$$)) || failed=1; \
+	$(TEST) -p $(if $(RACE),1,2) ./internal/store ./examples/worker ./contrib/prometheus ./cmd/worqr/... ./bench/... ./internal/walls ./contrib/otel ./contrib/outbox ./integration/outbox ./examples/demo ./examples/service ./examples/fromasynq & plain=$$!; \
+	$(TEST) -p $(if $(RACE),2,3) $(RACE) ./integration/api ./worqrtest/... $$(go list ./... | grep -v $(UNRACED:%=-e /%$$)) || failed=1; \
 	(cd integration && $(TEST) $(RACE)) || failed=1; \
 	wait $$plain || failed=1; \
 	[ $$failed = 1 ] || echo "All tests passed."; \
@@ -61,7 +61,7 @@ test-engines: ## run the public tests on Valkey, with TLS, on Sentinel and in a 
 # it. The suites run without the race detector, which would take up half of the time. They mostly
 # wait for servers and leases, so two run at a time, the longest first.
 LONGER = '^(TestRandom|TestNumbers|TestGuessers)$$' # tests that find more with time
-SURVIVE = "engines -v -engines.rounds $(ROUNDS)" "simulation -sim.hours $(SIM) -sim.first 1" failpoints scripts search "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s" "outbox -v -run TestCampaign -outbox.rows 20000 -outbox.kills 40"
+SURVIVE = "engines -v -engines.rounds $(ROUNDS)" "simulation -sim.hours $(SIM) -sim.first 1" failpoints scripts search "recurring -v -recurring.schedules 400 -recurring.kills 30 -recurring.lease 2s"
 FUZZ ?= 30s
 ROUNDS ?= 4
 SIM ?= 10
@@ -89,7 +89,7 @@ soak: ## run all fault injection for as long as you like: make soak SOAK=6h HOUR
 	(cd integration && go test ./search -timeout 0) || failed=1; \
 	(cd integration && go test ./failpoints -race -timeout 30m) || failed=1; \
 	(cd integration && go test ./recurring -v -recurring.schedules 1000 -recurring.kills 500 -recurring.lease 3s -timeout 60m) || failed=1; \
-	(cd integration && go test ./outbox -v -run TestCampaign -outbox.rows 100000 -outbox.kills 100 -timeout 60m) || failed=1; \
+	(cd integration && go test ./outbox -v -race -run TestCampaign -outbox.rows 100000 -outbox.kills 100 -timeout 60m) || failed=1; \
 	(cd integration && go test ./simulation -run TestSimulation -sim.hours $(HOURS) -timeout 0) || failed=1; \
 	(cd integration && go test ./scripts -run TestRandom -sequences 20000 -timeout 0) || failed=1; \
 	(cd integration && go test ./engines -v -run 'TestKills|TestOutages|TestPowerFailures|TestFaults' -engines.rounds $(FAULTS) -timeout 0) || failed=1; \
