@@ -27,35 +27,38 @@ type dialect struct {
 	numbered  bool               // placeholders are $1, $2
 	isolation sql.IsolationLevel // at which deletes don't make writers wait
 	age       string             // of a row, in seconds
-	remove    string             // begins a statement that deletes rows by their ids
-	update    string             // and one that updates them
+	remove    string             // deletes rows, whose ids take the place of %s
+	update    string             // sets their reason
+	between   string             // ids
 	lock      string             // begins a migration, which others wait for
 	unlock    string             // ends it
 }
 
 const (
-	plainRemove = "DELETE FROM worqr_outbox"
-	plainUpdate = "UPDATE worqr_outbox"
+	remove = "DELETE FROM worqr_outbox WHERE id IN (%s)"
+	update = "UPDATE worqr_outbox SET reason = ? WHERE id IN (%s)"
 )
 
 var dialects = [...]dialect{
 	Postgres: {
 		name: "postgres", numbered: true, isolation: sql.LevelReadCommitted,
 		age:    "extract(epoch FROM clock_timestamp() - added_at)::float8",
-		remove: plainRemove, update: plainUpdate,
+		remove: remove, update: update, between: ",",
 		lock: "BEGIN; SELECT pg_advisory_xact_lock(8031924715)", unlock: "COMMIT",
 	},
 	MySQL: {
 		name: "mysql", isolation: sql.LevelReadCommitted,
 		age: "unix_timestamp(now(6)) - unix_timestamp(added_at)",
-		// By the primary key, since a scan of the table would wait for rows of open transactions.
-		remove: "DELETE worqr_outbox FROM worqr_outbox FORCE INDEX (PRIMARY)", update: "UPDATE worqr_outbox FORCE INDEX (PRIMARY)",
-		lock: "DO get_lock('worqr_outbox', 3600)", unlock: "DO release_lock('worqr_outbox')", // every statement of a migration may be repeated
+		// With IN, the server may scan the table, and then wait for rows of open transactions.
+		remove:  "DELETE o FROM (SELECT 0 AS id UNION ALL SELECT %s) AS d STRAIGHT_JOIN worqr_outbox AS o ON o.id = d.id WHERE true",
+		update:  "UPDATE (SELECT 0 AS id UNION ALL SELECT %s) AS d STRAIGHT_JOIN worqr_outbox AS o ON o.id = d.id SET o.reason = ? WHERE true",
+		between: " UNION ALL SELECT ",
+		lock:    "DO get_lock('worqr_outbox', 3600)", unlock: "DO release_lock('worqr_outbox')", // every statement of a migration may be repeated
 	},
 	SQLite: {
 		name:   "sqlite",
 		age:    "(julianday('now') - 2440587.5) * 86400 - added_at",
-		remove: plainRemove, update: plainUpdate,
+		remove: remove, update: update, between: ",",
 		lock: "BEGIN IMMEDIATE", unlock: "COMMIT",
 	},
 }
@@ -74,18 +77,6 @@ func (d *dialect) rebind(query string) string {
 
 // among returns "(?,?,?)".
 func among(n int) string { return "(?" + strings.Repeat(",?", n-1) + ")" }
-
-// list returns "(1,2,3)".
-func list(ids []int64) string {
-	text := []byte{'('}
-	for i, id := range ids {
-		if i > 0 {
-			text = append(text, ',')
-		}
-		text = strconv.AppendInt(text, id, 10)
-	}
-	return string(append(text, ')'))
-}
 
 // Migrations has the migrations of each database: postgres, mysql and sqlite are folders with 1.sql and so on. Carry them
 // out with a tool of yours, or with Migrate, but not with both.

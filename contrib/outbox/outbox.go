@@ -21,6 +21,7 @@ import (
 	"fmt"
 	"iter"
 	"log/slog"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -290,19 +291,21 @@ func (ob *Outbox) aside(ctx context.Context, after int64) (page []Row, err error
 
 // Retry lets the relay send rows again that were set aside, and returns how many there were.
 func (ob *Outbox) Retry(ctx context.Context, ids ...int64) (int, error) {
-	n, err := ob.change(ctx, ob.update+" SET reason = NULL WHERE reason IS NOT NULL AND id IN ", ids)
+	n, err := ob.change(ctx, ids, ob.update+wasAside, nil)
 	ob.Nudge()
 	return n, wrap("retry", err)
 }
 
 // Delete deletes rows that were set aside, and returns how many there were.
 func (ob *Outbox) Delete(ctx context.Context, ids ...int64) (int, error) {
-	n, err := ob.change(ctx, ob.remove+" WHERE reason IS NOT NULL AND id IN ", ids)
+	n, err := ob.change(ctx, ids, ob.remove+wasAside)
 	return n, wrap("delete", err)
 }
 
-// change carries out a statement that ends before a list of ids, in a transaction that doesn't make writers wait.
-func (ob *Outbox) change(ctx context.Context, query string, ids []int64, args ...any) (n int, err error) {
+const wasAside = " AND reason IS NOT NULL"
+
+// change carries out a statement on rows, in a transaction that doesn't make writers wait.
+func (ob *Outbox) change(ctx context.Context, ids []int64, statement string, args ...any) (n int, err error) {
 	if len(ids) == 0 {
 		return 0, nil
 	}
@@ -311,7 +314,8 @@ func (ob *Outbox) change(ctx context.Context, query string, ids []int64, args ..
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit, it does nothing
-	done, err := tx.ExecContext(ctx, ob.rebind(query)+list(ids), args...)
+	list := strings.Trim(strings.ReplaceAll(fmt.Sprint(ids), " ", ob.between), "[]")
+	done, err := tx.ExecContext(ctx, ob.rebind(fmt.Sprintf(statement, list)), args...)
 	if err != nil {
 		return 0, err
 	}

@@ -204,14 +204,14 @@ func (r *relay) batch(ctx context.Context, at time.Time, queue string, rows []he
 		rest = rest[n:]
 	}
 	for id, reason := range v.aside {
-		if _, err := r.change(ctx, r.update+" SET reason = ? WHERE id IN ", []int64{id}, reason); err != nil {
+		if _, err := r.change(ctx, []int64{id}, r.update, reason); err != nil {
 			return refused, err
 		}
 	}
 	if len(v.aside) > 0 {
 		r.opts.Logger.Warn("outbox: Redis refuses tasks for good, and their rows were set aside; list them with Aside", "queue", queue, "rows", len(v.aside))
 	}
-	if _, err := r.change(ctx, r.remove+" WHERE id IN ", v.done); err != nil {
+	if _, err := r.change(ctx, v.done, r.remove); err != nil {
 		return refused, err
 	}
 	r.sent.Add(int64(len(v.done)))

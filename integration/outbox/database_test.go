@@ -59,11 +59,11 @@ var (
 		dsn: func(port int, name string) string {
 			return fmt.Sprintf("root@tcp(127.0.0.1:%d)/%s?timeout=5s&interpolateParams=true", port, name)
 		},
-		prepare: func(dir string) error {
-			return output(exec.Command(program("mariadb-install-db"), "--no-defaults", "--datadir="+dir, "--user="+login(), "--skip-test-db", "--skip-name-resolve"))
+		prepare: func(dir string) error { // a server deletes temporary tables of others that share its tmpdir
+			return output(exec.Command(program("mariadb-install-db"), "--no-defaults", "--datadir="+dir, "--tmpdir="+filepath.Dir(dir), "--user="+login(), "--skip-test-db", "--skip-name-resolve"))
 		},
 		command: func(dir string, port int) *exec.Cmd {
-			return exec.Command(program("mariadbd"), "--no-defaults", "--datadir="+dir, "--user="+login(), "--port="+strconv.Itoa(port), "--bind-address=127.0.0.1",
+			return exec.Command(program("mariadbd"), "--no-defaults", "--datadir="+dir, "--tmpdir="+filepath.Dir(dir), "--user="+login(), "--port="+strconv.Itoa(port), "--bind-address=127.0.0.1",
 				"--socket="+filepath.Join(dir, "s"), "--pid-file="+filepath.Join(dir, "pid"), "--skip-grant-tables", "--skip-networking=0", "--innodb-buffer-pool-size=64M", "--max-connections=200")
 		},
 	}
