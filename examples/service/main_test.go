@@ -36,7 +36,7 @@ func replicas(t *testing.T, charge func(context.Context, order, int64) error) (a
 
 func TestChargeOnce(t *testing.T) {
 	charged := make(chan order, 10)
-	all, ask := replicas(t, func(_ context.Context, o order, _ int64) error {
+	_, ask := replicas(t, func(_ context.Context, o order, _ int64) error {
 		charged <- o
 		return nil
 	})
