@@ -38,7 +38,6 @@ type kind struct {
 	dsn     func(port int, name string) string
 	prepare func(dir string) error               // its folder
 	command func(dir string, port int) *exec.Cmd // serves it
-	shared  func() (*server, error)              // starts the server that tests share
 }
 
 var (

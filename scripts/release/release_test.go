@@ -140,8 +140,9 @@ func TestRelease(t *testing.T) {
 	s.edit("library/main.go", is(program))
 	s.edit("worqrtest/a_test.go", is(testing_))
 	s.edit("otel/a_test.go", is(otel))
+	s.edit("outbox/a_test.go", is(outbox))
 	s.edit("prometheus/a_test.go", is(prometheus))
-	nested := published[1:4]
+	nested := published[1:5]
 	get := func(version string, modules ...string) {
 		args := []string{"get"}
 		for _, m := range modules {
@@ -151,23 +152,23 @@ func TestRelease(t *testing.T) {
 	}
 	builds := func(of string, versions ...string) {
 		t.Helper()
-		for i, sub := range published[:4] {
+		for i, sub := range published[:5] {
 			if got := s.run("go", "list", "-m", "-f", "{{.Version}}", filepath.Join(library, sub)); got != versions[i]+"\n" {
 				t.Errorf("%s: %s is %s, not %s", of, sub, got, versions[i])
 			}
 		}
 		s.prints("version "+versions[0][1:], "go", "run", "./library")
-		t.Log(of, s.run("go", "test", "./worqrtest", "./otel", "./prometheus"))
+		t.Log(of, s.run("go", "test", "./worqrtest", "./otel", "./outbox", "./prometheus"))
 	}
-	get(first, published[:4]...)
+	get(first, published[:5]...)
 	s.run("go", "mod", "tidy")
-	builds("all from the first version", first, first, first, first)
+	builds("all from the first version", first, first, first, first, first)
 	get(second, "")
-	builds("a newer library", second, first, first, first)
+	builds("a newer library", second, first, first, first, first)
 	for _, m := range nested {
-		get(first, published[:4]...)
+		get(first, published[:5]...)
 		get(second, m)
-		want := []string{second, first, first, first} // it requires its own version of the library
+		want := []string{second, first, first, first, first} // it requires its own version of the library
 		want[slices.Index(published, m)] = second
 		builds("a newer "+m, want...)
 	}
@@ -246,6 +247,27 @@ func Test(t *testing.T) {
 	peer := worqrtest.Start(t).Peer(&worqr.Options{Trace: telemetry.Trace()})
 	if _, err := telemetry.Add(t.Context(), peer.Queue("q"), worqr.TaskSpec{Payload: []byte("hello")}); err != nil {
 		t.Error(err)
+	}
+}
+`
+	outbox = `package outbox
+
+import (
+	"database/sql"
+	"testing"
+
+	"github.com/worqr/worqr"
+	"github.com/worqr/worqr/contrib/outbox"
+	"github.com/worqr/worqr/worqrtest"
+)
+
+func Test(t *testing.T) {
+	ob := outbox.New(new(sql.DB), outbox.Postgres, nil)
+	if err := ob.Handle(worqrtest.Start(t).Peer(nil).Peer); err != nil {
+		t.Error(err)
+	}
+	if _, err := ob.Add(t.Context(), new(sql.Tx), "a b", worqr.TaskSpec{}); err == nil {
+		t.Error("a bad name was accepted")
 	}
 }
 `
