@@ -304,6 +304,9 @@ func TestFleet(t *testing.T) {
 		merged["worqr_last_check_timestamp_seconds"] = scrape(t, f.urls[0])["worqr_last_check_timestamp_seconds"] // one of them checks for all
 		return total(merged["worqr_last_check_timestamp_seconds"]) > 0
 	})
+	for _, name := range []string{"aside_rows", "oldest_row_age_seconds"} { // this service has no outbox
+		merged["worqr_source_outbox_"+name] = []sample{{}}
+	}
 	merged["worqr_worker_evicted_timestamp_seconds"] = []sample{{labels: map[string]string{"name": "", "host": ""}}} // nobody died here
 	for _, kind := range worqr.FindingKinds() {                                                                      // this fleet doesn't have all of them; TestFailures has
 		merged["worqr_findings"] = append(merged["worqr_findings"], sample{labels: map[string]string{"kind": string(kind), "severity": "lost"}})
