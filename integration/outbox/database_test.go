@@ -155,7 +155,7 @@ func start(k *kind) (*server, error) {
 
 // launch starts the process, and waits until it answers. After a kill, what is left of PostgreSQL may need a moment to end.
 func (s *server) launch() (err error) {
-	for range 10 {
+	for began := time.Now(); time.Since(began) < time.Minute; time.Sleep(50 * time.Millisecond) { // poll
 		if err = s.attempt(); err == nil {
 			return nil
 		}
