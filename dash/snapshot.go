@@ -21,7 +21,7 @@ const (
 	atOnce      = 16    // queues read at the same time
 	readTimeout = 10 * time.Second
 
-	queueTimeout = 2 * time.Second // of one queue
+	queueTimeout = 3 * time.Second // of one queue: time for a new connection, and ten round trips of 300 ms
 )
 
 var perQueue = reading.Limits{AtOnce: atOnce, Each: queueTimeout}
