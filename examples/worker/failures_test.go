@@ -161,8 +161,8 @@ func ofQueues() map[string]failure {
 		"stuck handler": {stage: func(w *ward) {
 			w.worker(worqr.Options{Name: "api-1"}, w.hangs(), &worqr.HandleOptions{Timeout: 50 * time.Millisecond, Grace: 50 * time.Millisecond, MaxRetries: -1})
 			w.send("x", 1)
-		}, banner: "Stuck handlers 1 handler ignored the end of the context, which costs memory and perhaps more. Worker api-1 (pid ",
-			check: "stuck (stuck-handler): 1 handler ignored the end of the context, which costs memory and perhaps more. Worker api-1 (pid ",
+		}, banner: "Stuck handlers 1 handler runs on after the end of its context. Worker api-1 (pid ",
+			check: "stuck (stuck-handler): 1 handler runs on after the end of its context. Worker api-1 (pid ",
 			log:   "a handler didn't return after its context ended", alert: "WorqrStuckHandlers"},
 		"tasks fail": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no such mailbox")) }, nil)
@@ -232,8 +232,8 @@ func ofQueues() map[string]failure {
 			stop := w.run(p)
 			w.worker(worqr.Options{Lease: time.Second}, done, nil)
 			stop()
-		}, banner: "A recurring task has ended emails 1 recurring task has ended, since no running peer has the schedule anymore. nightly ended ",
-			check: "risk (job-gone) on emails: 1 recurring task has ended, since no running peer has the schedule anymore. nightly ended ", log: "schedules ended: no running peer has them", alert: "WorqrRecurringTask"},
+		}, banner: "A recurring task is gone emails 1 recurring task doesn't run anymore, since no running peer has its schedule. nightly ended ",
+			check: "risk (job-gone) on emails: 1 recurring task doesn't run anymore, since no running peer has its schedule. nightly ended ", log: "schedules ended: no running peer has them", alert: "WorqrRecurringTask"},
 	}
 }
 
@@ -249,7 +249,7 @@ func ofFleets() map[string]failure {
 			w.observe(link.URL())
 			w.cut = func() { link.Mute(true); link.Deafen(true) }
 		}, stage: func(w *ward) { w.cut() },
-			banner: "Redis can't be reached 127.0.0.1:", check: "worqr: check: ", step: " doesn't answer: look at the network and the firewall; Redis may run.", alert: "WorqrQueuesUnreadable", none: true},
+			banner: "Redis can't be reached 127.0.0.1:", check: "worqr: check: ", step: " doesn't answer: Redis hangs, or the network drops what is sent. Look at its process, then at the network.", alert: "WorqrQueuesUnreadable", none: true},
 		"Redis is slow": {early: func(w *ward) { w.observe(redistest.Far(w.t, w.server.Addr(), 300*time.Millisecond).URL()) },
 			stage:  func(w *ward) { w.worker(worqr.Options{}, done, nil) },
 			banner: "Redis is slow Redis took 3", check: "risk (slow-redis): Redis took 3", alert: "WorqrRedisSlow"},
@@ -290,8 +290,8 @@ func ofFleets() map[string]failure {
 		"all peers dead": {stage: func(w *ward) {
 			peertest.Dead(w.t, redistest.Dial(w.t, w.server.URL()), w.prefix, "emails", time.Second, 19)
 			w.send("x", 1)
-		}, banner: "No worker emails 20 tasks are waiting, and no worker serves this queue. 19 workers stopped sending heartbeats. Start the service that handles it.",
-			check: "stopped (no-worker) on emails: 20 tasks are waiting, and no worker serves this queue. 19 workers stopped sending heartbeats. Start the service that handles it.", alert: "WorqrQueueNotServed"},
+		}, banner: "No worker emails 20 tasks are waiting, and no worker serves this queue. 19 workers stopped sending heartbeats. If their processes run, something cuts them off from Redis. Start the service that handles it.",
+			check: "stopped (no-worker) on emails: 20 tasks are waiting, and no worker serves this queue. 19 workers stopped sending heartbeats. If their processes run, something cuts them off from Redis. Start the service that handles it.", alert: "WorqrQueueNotServed"},
 		"a deploy changes the lease": {stage: func(w *ward) {
 			w.worker(worqr.Options{Lease: 3 * time.Second}, done, nil)
 			w.worker(worqr.Options{Lease: 10 * time.Second}, done, nil)

@@ -125,13 +125,15 @@ func TestNextStep(t *testing.T) {
 	at := &net.TCPAddr{IP: net.IPv4(10, 0, 0, 1), Port: 6379}
 	for why, step := range map[error]string{
 		syscall.ECONNREFUSED:     "Nothing listens at 10.0.0.1:6379: start Redis.",
-		os.ErrDeadlineExceeded:   "10.0.0.1:6379 doesn't answer: look at the network and the firewall; Redis may run.",
+		os.ErrDeadlineExceeded:   "10.0.0.1:6379 can't be reached: look at the network and the firewall; Redis may run.",
 		syscall.ECONNRESET:       "list queues: dial 10.0.0.1:6379: connection reset by peer.",
-		context.DeadlineExceeded: "10.0.0.1:6379 doesn't answer: look at the network and the firewall; Redis may run.",
+		context.DeadlineExceeded: "10.0.0.1:6379 can't be reached: look at the network and the firewall; Redis may run.",
 	} {
 		f := Judge(&inspect.Sight{Err: fmt.Errorf("list queues: %w", &net.OpError{Op: "dial", Addr: at, Err: why})})[0]
 		is.Equal(f.Text, step+" New tasks are refused. Handlers keep running, and no worker is evicted meanwhile.")
 	}
+	f := Judge(&inspect.Sight{Err: &net.OpError{Op: "read", Addr: at, Err: os.ErrDeadlineExceeded}})[0]
+	is.True(strings.Contains(f.Text, "doesn't answer: Redis hangs, or the network drops what is sent. Look at its process, then at the network."))
 }
 
 // The workers with different leases are told apart by when they started.

@@ -243,7 +243,7 @@ func (all *findings) queue(q *inspect.QueueSight, registered int, limits inspect
 func (all *findings) unserved(q *inspect.QueueSight, dead bool) {
 	switch n := q.Waiting; {
 	case dead:
-		f := about(unserved, inspect.SeverityStopped, n+q.Running, words.Counted(q.Workers, "worker")+" stopped sending heartbeats.")
+		f := about(unserved, inspect.SeverityStopped, n+q.Running, words.Counted(q.Workers, "worker")+" stopped sending heartbeats. If their processes run, something cuts them off from Redis.")
 		if f.Count == 0 {
 			f.Severity = inspect.SeverityRisk
 		}

@@ -32,7 +32,10 @@ func nextStep(err error) string {
 	case errors.Is(of, syscall.ECONNREFUSED):
 		return "Nothing listens at " + of.Addr.String() + ": start Redis."
 	case of.Timeout():
-		return of.Addr.String() + " doesn't answer: look at the network and the firewall; Redis may run."
+		if of.Op == "dial" {
+			return of.Addr.String() + " can't be reached: look at the network and the firewall; Redis may run."
+		}
+		return of.Addr.String() + " doesn't answer: Redis hangs, or the network drops what is sent. Look at its process, then at the network."
 	}
 	return ""
 }

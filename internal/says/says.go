@@ -49,8 +49,8 @@ var All = []Kind{
 	{Name: "starved", Title: "A queue gets no slot", Says: "{task is|tasks are} waiting on [this queue|these queues], nothing runs there, and no worker has room: other queues use its Capacity.",
 		Do: "Raise Capacity, or give [the queue|the queues] workers of [its|their] own."},
 	{Name: "crashing", Title: "A task may crash its workers", Says: "{task was|tasks were} held by several workers that died, hung or lost Redis.",
-		Do: "Look at what runs, and find out what it does to the process before it has used up its crashes."},
-	{Name: "stuck-handler", Title: "Stuck handlers", Says: "{handler|handlers} ignored the end of the context, which costs memory and perhaps more.",
+		Do: "Find out from their logs which it was, and what the task did, before it has used up its crashes."},
+	{Name: "stuck-handler", Title: "Stuck handlers", Says: "{handler runs|handlers run} on after the end of <its context|their contexts>.",
 		Do: "The worker's log has the stacks: restart it, and fix the handler."},
 	{Name: "expired-worker", Title: "A worker has died", Says: "{worker has|workers have} stopped sending heartbeats, and nobody has returned what <it|they> held.",
 		Do: "Usually that ends within seconds. Otherwise start a peer, or run Repair: it evicts <the worker|them> and returns the tasks."},
@@ -69,7 +69,7 @@ var All = []Kind{
 	{Name: "failed", Title: "Failed tasks", Says: "{task|tasks} failed for good.", Do: "List them with their reasons; then requeue or delete them."},
 
 	// Later, something may be lost.
-	{Name: "job-gone", Title: "A recurring task has ended", Says: "{recurring task has|recurring tasks have} ended, since no running peer has the schedule anymore.",
+	{Name: "job-gone", Title: "A recurring task is gone", Says: "{recurring task doesn't|recurring tasks don't} run anymore, since no running peer has <its schedule|their schedules>.",
 		Do: "If that isn't intended, start a peer that calls Every for it."},
 	{Name: "evicted", Title: "Workers were evicted", Says: "{worker|workers} died, hung or lost Redis lately, and <its|their> tasks were returned."},
 	{Name: "eviction-policy", Title: "Redis may evict tasks"},
@@ -79,7 +79,7 @@ var All = []Kind{
 	{Name: "leases", Title: "Workers have different leases", None: "Workers of [this queue|these queues] have different leases.",
 		Do: "If a deploy changes the lease, that ends with it. Otherwise give all workers of a queue the same lease, and each service its own prefix."},
 	{Name: "clock", Title: "A clock is wrong", Says: "{peer has a clock|peers have clocks} that <differs|differ> from Redis's by more than a second.", None: "The clocks of this machine and of Redis differ.",
-		Do: "Synchronize <it|them>: scheduled tasks start by Redis's clock. Leases don't depend on that."},
+		Do: "Synchronize <it|them>: tasks scheduled there start early or late by as much. Leases don't depend on clocks."},
 	{Name: "slow-redis", Title: "Redis is slow"},
 	{Name: "full-coverage", Title: "One node stops the whole cluster"},
 	{Name: "unknown-key", Title: "Other keys have the prefix"},
