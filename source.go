@@ -1,6 +1,7 @@
 package worqr
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -194,11 +195,11 @@ func findingsOf(ctx context.Context, s inspect.Source) []inspect.Finding {
 	report, err := s.Report(ctx)
 	if err != nil {
 		text := strings.TrimSuffix(err.Error(), ".")
-		return []inspect.Finding{{Kind: inspect.FindingKind(s.Name), Severity: inspect.SeverityRisk, Text: "It can't report: " + text + "."}}
+		return []inspect.Finding{{Kind: inspect.FindingKind(s.Name), Severity: inspect.SeverityRisk, Title: s.Title, Text: "It can't report: " + text + "."}}
 	}
 	all := slices.Clone(report.Findings)
 	for i := range all {
-		all[i].Kind, all[i].Repaired = inspect.FindingKind(s.Name), false
+		all[i].Kind, all[i].Title, all[i].Repaired = inspect.FindingKind(s.Name), cmp.Or(all[i].Title, s.Title), false
 	}
 	return all
 }

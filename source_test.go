@@ -37,7 +37,7 @@ func TestCheckAsksSources(t *testing.T) {
 	for _, check := range []func(context.Context, *inspect.CheckOptions) (*inspect.CheckReport, error){p.Check, p.Repair} {
 		r := sure(check(t.Context(), nil))(t)
 		is.True(!r.OK())
-		is.Equal(r.Findings[0], inspect.Finding{Kind: "outbox", Severity: inspect.SeverityLost, Text: "Rows are lost."})
+		is.Equal(r.Findings[0], inspect.Finding{Kind: "outbox", Severity: inspect.SeverityLost, Title: "Outbox of <orders>", Text: "Rows are lost."})
 		is.True(slices.ContainsFunc(r.Findings, func(f inspect.Finding) bool { return f.Kind == "outbox" && f.Queue == "emails" }))
 	}
 	r := sure(p.Check(t.Context(), &inspect.CheckOptions{Ignore: []inspect.FindingKind{"outbox"}}))(t)

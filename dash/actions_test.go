@@ -223,7 +223,7 @@ func TestFailedActions(t *testing.T) {
 	is.Equal(len(peertest.Failed(t, q)), 1)
 	is.True(strings.Contains(b.get("failed?name=q&reason=(").text, "missing closing )"))
 	page = b.get("failed?name=q&header=:never").text
-	is.True(strings.Contains(page, `<p class="lead" role="alert">the header has no name; write name: value.</p>`))
+	is.True(strings.Contains(page, `<p class="lead" role="alert">This can’t be searched: the header has no name; write name: value.</p>`))
 	is.True(!strings.Contains(page, "discard-matching"))
 	b.act("verb", "discard-matching", "name", "q", "reason", "nothing", "confirm", "q")
 	is.Equal(len(peertest.Failed(t, q)), 1)
@@ -415,6 +415,8 @@ func TestSilence(t *testing.T) {
 	b.act("verb", "silence", "kind", "no-worker", "name", "q", "reason", "a move", "hours", "2", "by", "forged")
 	text := b.shows("", "Silenced: No worker", "Silenced by ann until", "a move", `value="unsilence"`).text
 	is.True(!strings.Contains(text, "forged"))
+	b.act("verb", "check")
+	b.shows("server", `<span class="tag notice">silenced</span>`)
 	b.act("verb", "unsilence", "kind", "no-worker", "name", "q")
 	is.True(!strings.Contains(b.shows("", "No worker").text, "Silenced: "))
 }

@@ -58,7 +58,7 @@ func level(s inspect.Severity) string {
 }
 
 func bannerOf(l inspect.Line) banner {
-	b := banner{Severity: l.Severity, Level: level(l.Severity), Kind: string(l.Kind), Title: cmp.Or(l.Title, "Check found: "+strings.ReplaceAll(string(l.Kind), "-", " ")), Text: printable(l.Text),
+	b := banner{Severity: l.Severity, Level: level(l.Severity), Kind: string(l.Kind), Title: printable(cmp.Or(l.Title, "Check found: "+strings.ReplaceAll(string(l.Kind), "-", " "))), Text: printable(l.Text),
 		Silenced: l.Silenced != nil}
 	if b.Silenced {
 		b.Level, b.Title, b.SilenceOf = "notice", "Silenced: "+b.Title, l.Silenced.Queue

@@ -88,4 +88,7 @@ func TestFolded(t *testing.T) {
 	is.True(strings.HasPrefix(f.First[1].Text, "45 tasks are waiting, and no worker serves these queues."))
 	is.Equal([]string{f.Rest[0].Level, f.Rest[0].Title}, []string{"notice", "Silenced: Paused"})
 	is.Equal(len(d.banners(s, "3")), 2)
+	s = &snapshot{At: s.At, queues: s.queues, workers: []inspect.Worker{{ID: "w", Queues: []string{"4"}, StuckHandlers: 1, LastHeartbeat: s.At}}}
+	is.Equal(len(d.banners(s, "3")), 1)
+	is.Equal(len(d.banners(s, "4")), 2) // the worker serves it
 }

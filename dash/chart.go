@@ -184,10 +184,10 @@ func scale(top float64, unit string) (most float64, ticks []tick) {
 
 // above returns a round number that isn't below top.
 func above(top float64, unit string) float64 {
-	most, steps, of := 1.0, []float64{1, 2, 2.5, 5, 10}, 1.0
+	most, steps, of := 1.0, []float64{1, 2, 5, 10}, 1.0
 	switch unit {
 	case "": // counts have no halves
-		most, steps = 4, []float64{1, 2, 5, 10}
+		most = 4
 	case "s": // beyond the longest of durations: days
 		steps, of = []float64{1, 2, 4, 10}, 86_400
 	}
@@ -220,7 +220,7 @@ func charts(h history, now time.Time) []*chart {
 		draw("Backlog", "", now,
 			h.points("waiting", func(s sample) float64 { return float64(s.Waiting) }), h.points("running", func(s sample) float64 { return float64(s.Running) })),
 		draw("Waiting time", "s", now,
-			h.points("oldest task", func(s sample) float64 { return s.oldest.Seconds() })),
+			h.known().points("oldest task", func(s sample) float64 { return s.oldest.Seconds() })),
 		draw("Failed", "", now, h.points("failed", func(s sample) float64 { return float64(s.Failed) })),
 	}
 }

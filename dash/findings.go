@@ -11,9 +11,15 @@ import (
 )
 
 // findings returns what a snapshot shows, and what only the last check has seen. If queue isn't "", it leaves out those of
-// other queues. checked has the time of the check for findings that the snapshot doesn't show.
+// other queues, and of workers that don't serve it. checked has the time of the check for findings that the snapshot doesn't show.
 func (d *dashboard) findings(s *snapshot, queue string) (all []inspect.Finding, checked map[string]time.Time) {
-	of := func(f inspect.Finding) bool { return queue == "" || f.Queue == "" || queueOf(f.Queue) == queue }
+	of := func(f inspect.Finding) bool {
+		if queue == "" || queueOf(f.Queue) == queue {
+			return true
+		}
+		w := s.worker(f.Subject)
+		return f.Queue == "" && (w == nil || slices.Contains(w.Queues, queue))
+	}
 	seen := map[string]bool{}
 	for _, f := range d.judge(s) {
 		if of(f) {

@@ -1,6 +1,7 @@
 package dash
 
 import (
+	"slices"
 	"time"
 
 	"github.com/worqr/worqr/inspect"
@@ -42,6 +43,11 @@ func (h history) with(s sample, most int) history {
 		first++
 	}
 	return append(h[first:], s) // this overwrites nothing, so snapshots may keep theirs
+}
+
+// known returns the samples in which it's known for how long tasks have waited.
+func (h history) known() history {
+	return slices.DeleteFunc(slices.Clone(h), func(s sample) bool { return s.Waiting > 0 && s.oldest == 0 })
 }
 
 // A pace is how fast something happens, per second.

@@ -31,6 +31,17 @@ func TestPace(t *testing.T) {
 	is.Equal(between(sample{At: at, starts: 9}, sample{At: at.Add(time.Second), starts: 2}).Starting, 0.0) // a token that Redis lost
 }
 
+// If tasks wait, and it's unknown for how long, there is no waiting time, rather than one of 0.
+func TestUnknownAge(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	now := time.Now()
+	drawn := func(all ...sample) string { return charts(all, now)[2].Lines[0].Now }
+	is.Equal(drawn(sample{At: now}), "0 ms")
+	is.Equal(drawn(sample{At: now.Add(-time.Minute)}, sample{At: now, Waiting: 1}), "–")
+	is.Equal(drawn(sample{At: now, Waiting: 1, oldest: time.Second}), "1 s")
+}
+
 // A snapshot's history doesn't change.
 func TestHistoryIsShared(t *testing.T) {
 	t.Parallel()

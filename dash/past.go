@@ -11,7 +11,8 @@ import (
 
 // A pastSpan is how far back the charts of a queue go, beyond the last minutes.
 type pastSpan struct {
-	Name, Label, called   string
+	Name, Label           string
+	called, each          string // how far back, and how long a point is
 	back, grain, averaged time.Duration
 }
 
@@ -19,10 +20,10 @@ type pastSpan struct {
 // the queue's history.
 var pastSpans = []pastSpan{
 	{Name: "", Label: "5 minutes"},
-	{"hours", "6 hours", "6 hours", 6 * time.Hour, time.Minute, 2 * time.Minute},
-	{"day", "Day", "24 hours", 24 * time.Hour, time.Minute, 10 * time.Minute},
-	{"week", "Week", "7 days", 7 * 24 * time.Hour, time.Hour, time.Hour},
-	{"weeks", "8 weeks", "8 weeks", 56 * 24 * time.Hour, time.Hour, 24 * time.Hour},
+	{"hours", "6 hours", "6 hours", "2 min", 6 * time.Hour, time.Minute, 2 * time.Minute},
+	{"day", "Day", "24 hours", "10 min", 24 * time.Hour, time.Minute, 10 * time.Minute},
+	{"week", "Week", "7 days", "hour", 7 * 24 * time.Hour, time.Hour, time.Hour},
+	{"weeks", "8 weeks", "8 weeks", "day", 56 * 24 * time.Hour, time.Hour, 24 * time.Hour},
 }
 
 // past returns the charts of a queue's history. They're read once a minute, however many pages show them.
@@ -86,7 +87,7 @@ func (of pastSpan) charts(all []inspect.Period, deploys []inspect.Deploy, now ti
 		drawn("95 % within", "s",
 			values("waiting", func(p inspect.Period, _ float64) float64 { return max(p.Waited.Quantile(0.95), p.Oldest).Seconds() }),
 			values("running", func(p inspect.Period, _ float64) float64 { return p.Ran.Quantile(0.95).Seconds() })),
-		drawn("Failures in "+span(of.averaged), "",
+		drawn("Failures per "+of.each, "",
 			values("failed", func(p inspect.Period, _ float64) float64 { return float64(p.Failed) }),
 			values("retried", func(p inspect.Period, _ float64) float64 { return float64(p.Retried) })),
 	}

@@ -1,6 +1,7 @@
 package dash_test
 
 import (
+	"context"
 	"errors"
 	"maps"
 	"slices"
@@ -31,8 +32,8 @@ func TestLists(t *testing.T) {
 	peertest.Add(t, q, worqr.TaskSpec{Key: "now", Payload: []byte("may start")})
 	peertest.Enqueue(t, q, "alpha", "beta")
 	lists := map[string][]string{
-		"waiting": {"alpha", "beta"}, "running": {"it runs", `Retries">1<`}, "named": {"may start", `State">ready<`},
-		"scheduled": {"not due yet", `State">scheduled<`, "behind it", ">blocked<"},
+		"waiting": {"alpha", "beta"}, "running": {"it runs", `Retries">1<`}, "named": {"may start", `Enqueued"><time`},
+		"scheduled": {"not due yet", "behind it", ">blocked<"},
 	}
 	all := slices.Concat(slices.Collect(maps.Values(lists))...)
 	for tab, want := range lists {
@@ -65,6 +66,15 @@ func TestTaskStates(t *testing.T) {
 	peertest.Must(t, task.Fail(t.Context(), errors.New("<b>no</b>")))
 	offers(b.shows("task?name=q&key=k", ">failed<", ">api-1<", `<pre class="error">&lt;b&gt;no&lt;/b&gt;</pre>`).text, "requeue", "discard")
 	offers(b.shows("task?name=q&key=other").text)
+}
+
+// Of a worker that runs nothing, all slots are free.
+func TestFreeSlots(t *testing.T) {
+	parallel(t)
+	p := open(t, worqr.Options{})
+	p.Queue("q").Handle(func(context.Context, *worqr.Task) error { return nil }, &worqr.HandleOptions{Concurrency: 7})
+	peertest.Run(t, p)
+	browse(t, p, &dash.Options{Interval: 100 * time.Millisecond}).shows("workers", `data-label="Running">0 of 7<`)
 }
 
 // The charts go back for weeks.

@@ -197,7 +197,7 @@ func (s *search) note(d *dashboard, queue string, t *inspect.FailedTask, picked 
 	var row failedRow
 	if picked && s.wants() {
 		row = failedRow{
-			ID: t.ID, Key: t.Key, Kind: string(t.Kind), Error: line(t.Error, 300), Payload: line(d.payload(queue, t.Payload, shownInLists), 160),
+			ID: t.ID, Key: t.Key, Kind: string(t.Kind), Error: line(t.Error, 120), Payload: line(d.payload(queue, t.Payload, shownInLists), 160),
 			Link: taskLink(queue, t.Key, t.Payload), At: t.FailedAt, Retries: t.Retries, Crashes: t.Crashes, Worker: t.WorkerID,
 		}
 	}

@@ -24,6 +24,7 @@ type taskBody struct {
 	Names    map[string]string // of the workers that ran attempts
 	Found    *found
 	Payload  string
+	Title    string // the payload as in lists
 	Hidden   bool
 	Headers  []string // their names, sorted
 	Error    string   // of the last attempt, unless a copy has it
@@ -106,7 +107,7 @@ func (d *dashboard) explained(body *taskBody, now *snapshot, e *inspect.Explanat
 		}
 	}
 	if f := body.Found; f != nil {
-		body.Payload = d.pretty(body.Queue, f.Payload)
+		body.Payload, body.Title = d.pretty(body.Queue, f.Payload), d.payload(body.Queue, f.Payload, shownInLists)
 		body.Headers = slices.Sorted(maps.Keys(f.Headers))
 	}
 }

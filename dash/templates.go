@@ -37,6 +37,7 @@ var functions = template.FuncMap{
 	"level":   level,
 	"named":   func(key, payload string) bool { return key != "" && (payload == "" || !generated.MatchString(key)) },
 	"pace":    func(f float64) string { return measure(f, "/s") },
+	"queueof": queueOf,
 	"plus":    func(a, b int) int { return a + b },
 	"percent": func(part, of int64) int64 { return 100 * part / max(of, 1) },
 	"silent":  func(w inspect.Worker) bool { return w.Lease > 0 && time.Since(w.LastHeartbeat) > w.Lease },

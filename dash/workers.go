@@ -19,7 +19,8 @@ type workersBody struct {
 	Queues  int
 	Version []string
 	All     int
-	Runs    map[string]load // what each runs, by its id; nil if that isn't known
+	Runs    map[string]load // what each runs, by its id
+	Counted bool            // Runs is known
 }
 
 // A load is what a worker runs.
@@ -59,6 +60,7 @@ func (d *dashboard) loads(ctx context.Context, now *snapshot) map[string]load {
 
 func (d *dashboard) workers(ctx context.Context, now *snapshot, query url.Values) (*page, error) {
 	body := &workersBody{Filter: query.Get("q"), All: len(now.workers), Queues: len(now.queues), Runs: d.loads(ctx, now)}
+	body.Counted = body.Runs != nil
 	var picked []inspect.Worker
 	versions := map[string]bool{}
 	for _, w := range now.workers {

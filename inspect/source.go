@@ -9,7 +9,7 @@ type Source struct {
 	// Name is the kind of its findings, and part of the names of its metrics: 1 to 40 characters of a-z and 0-9, first
 	// a letter. It isn't one of worqr.FindingKinds.
 	Name    string
-	Title   string   // of its section; "" is Name
+	Title   string   // of its section, and of its findings that have none; "" is Name
 	Metrics []Metric // that its reports may have; 100 at most
 	// Report is called with each look at the dashboard, so up to once a second, and with each scrape and each Check:
 	// cache what is expensive. Each peer makes one call at a time, whose result all callers get. If Report fails, panics,

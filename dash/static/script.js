@@ -100,6 +100,7 @@
         rows.push(measure(p.y, chart.dataset.unit) + ' ' + line.dataset.name);
       }
       if (!rows.length) { tip.hidden = true; return; }
+      for (const mark of chart.querySelectorAll('.deploy')) if (Math.abs(mark.getBoundingClientRect().x - x) < 6) rows.push(mark.textContent);
       const ago = Math.round(-near);
       tip.replaceChildren(...[...rows, ago < 1 ? 'now' : measure(ago, 's') + ' ago'].map(text => {
         const row = document.createElement('div');
