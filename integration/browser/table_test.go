@@ -1,8 +1,10 @@
 package browser
 
 import (
+	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/worqr/worqr/inspect"
 	"github.com/worqr/worqr/internal/peertest"
@@ -20,7 +22,7 @@ type action struct {
 	so     func() bool
 }
 
-// A brake makes the first payload that a search reads wait, while it's on.
+// A brake makes searches slow while it's on.
 type brake struct {
 	mu   sync.Mutex
 	hold chan struct{} // nil: off
@@ -42,7 +44,10 @@ func (b *brake) payload(queue string, p []byte) string {
 	hold := b.hold
 	b.mu.Unlock()
 	if hold != nil && queue == "slow" {
-		<-hold
+		select {
+		case <-hold:
+		case <-time.After(time.Second): // the dashboard doesn't wait for more than two
+		}
 	}
 	return string(p)
 }
@@ -74,11 +79,14 @@ func actions(f *fleet, b *tab, held *brake) []action {
 		{verb: "requeue-matching", page: "failed?name=emails&reason=o", says: "requeued 1 task", so: failures(0)},
 		{verb: "discard-matching", before: func() { fail(t, victims, "worse", "disk full") }, page: "failed?name=victims", says: "deleted 1 task",
 			so: func() bool { return peertest.Stats(t, victims).Failed == 0 }},
-		{verb: "requeue-matching", before: func() { fail(t, slow, "much", "too slow") }, page: "failed?name=slow&payload=much", on: held.set,
-			says: "requeuing 0 tasks", so: func() bool { return true }},
-		{verb: "stop", page: "failed?name=slow", says: "stop", so: func() bool {
+		{verb: "requeue-matching", before: func() {
+			for n := range 60 { // it takes a minute
+				fail(t, slow, fmt.Sprint("much ", n), "too slow")
+			}
+		}, page: "failed?name=slow&payload=much", on: held.set, says: "requeuing 0 tasks", so: func() bool { return true }},
+		{verb: "stop", page: "failed?name=slow&payload=much", says: "stop", so: func() bool {
 			held.release()
-			return peertest.Stats(t, slow).Failed == 1
+			return peertest.Stats(t, slow).Failed == 60
 		}},
 		{verb: "cancel", page: "task?name=emails&key=invoice-7", says: "canceled", so: func() bool { return !has(t, q, "invoice-7") }},
 		{verb: "run-now", page: "recurring", says: "starts now", so: func() bool { return f.runs.Load() == 1 }},
