@@ -23,7 +23,7 @@ func TestSummary(t *testing.T) {
 		"On 01a2. The worker is gone, and the task is being returned to the front.":            {State: inspect.CopyRunning, WorkerID: "01a2", Reasons: []inspect.Reason{inspect.ReasonReturning}},
 		"On 01a2. It was canceled, and its worker is to stop it.":                              {State: inspect.CopyRunning, WorkerID: "01a2", Reasons: []inspect.Reason{inspect.ReasonStopping}},
 		"Tasks of a worker that is gone are being returned; nothing starts until then.":        {State: inspect.CopyWaiting, Reasons: []inspect.Reason{inspect.ReasonHeldUp}},
-		"1 min ago. Requeue it to run it again. The handler for failed tasks has failed, too.": {State: inspect.CopyFailed, FailedAt: now.Add(-time.Minute), Reasons: []inspect.Reason{inspect.ReasonFailed, inspect.ReasonAside}},
+		"1 min ago. Requeue it to run it again. OnFailed returned an error, so it stays.": {State: inspect.CopyFailed, FailedAt: now.Add(-time.Minute), Reasons: []inspect.Reason{inspect.ReasonFailed, inspect.ReasonAside}},
 		"3 min ago, after 10 retries. Requeue it to run it again.":                             {State: inspect.CopyFailed, FailedAt: now.Add(-3 * time.Minute), Retries: 10, Reasons: []inspect.Reason{inspect.ReasonFailed}},
 		"1 h ago, after a retry. Requeue it to run it again.":                                  {State: inspect.CopyFailed, FailedAt: now.Add(-time.Hour), Retries: 1},
 		"Due 5 min ago. It's withheld because no live peer has its schedule; start a peer that calls Every for it.": {

@@ -122,17 +122,17 @@ func (r *CheckReport) String() string {
 	return all.String()
 }
 
-// Summary returns the first lines of String: what was examined, and how many findings of each severity there are.
+// Summary returns the first lines of String: what was examined, and how many lines of each severity follow.
 func (r *CheckReport) Summary() string {
 	count, repaired, silenced := map[Severity]int{}, 0, 0
-	for _, f := range r.Findings {
+	for _, l := range Fold(r.Findings) {
 		switch {
-		case f.Silenced != nil:
+		case l.Silenced != nil:
 			silenced++
-		case f.Repaired:
-			repaired++
+		case l.Repaired:
+			repaired += l.Findings
 		default:
-			count[f.Severity]++
+			count[l.Severity]++
 		}
 	}
 	var counts []string

@@ -204,7 +204,7 @@ func (e *Explanation) Why(c *TaskCopy) string {
 		case ReasonHeldUp:
 			all = append(all, "Tasks of a worker that is gone are being returned; nothing starts until then.")
 		case ReasonAside:
-			all = append(all, "The handler for failed tasks has failed, too.")
+			all = append(all, "OnFailed returned an error, so it stays.")
 		}
 	}
 	return strings.Join(all, " ")

@@ -92,6 +92,12 @@ func TestFrequent(t *testing.T) {
 	Virtual(t, func(t *testing.T, redis *Redis) { recurs(t, redis, 15*time.Minute, 5*time.Second) })
 }
 
+// So does one whose schedule has thousands of times until then.
+func TestEverySecond(t *testing.T) {
+	t.Parallel()
+	Virtual(t, func(t *testing.T, redis *Redis) { recurs(t, redis, 2*time.Minute, time.Second) })
+}
+
 // recurs runs jobs for a while, and checks that each runs at its times.
 func recurs(t *testing.T, redis *Redis, while time.Duration, jobs ...time.Duration) {
 	var mu sync.Mutex
@@ -115,7 +121,7 @@ func recurs(t *testing.T, redis *Redis, while time.Duration, jobs ...time.Durati
 		}
 	}
 	stop := peer.Serve()
-	time.Sleep(while + time.Second)
+	time.Sleep(while + time.Second/2)
 	WaitIdle(t, queues...)
 	stop()
 	if !maps.Equal(ran, want) {

@@ -214,32 +214,28 @@ const nudgeEvery = 5 * time.Millisecond
 // Nudge wakes the relay. Call it after a commit. It returns at once, and before Handle it does nothing. If Redis can't be
 // reached, the next poll finds the rows.
 func (ob *Outbox) Nudge() {
-	peer := ob.peer.Load()
 	ob.mu.Lock()
 	defer ob.mu.Unlock()
 	ob.nudged = true
-	if !ob.nudging && peer != nil {
+	if !ob.nudging && ob.peer.Load() != nil {
 		ob.nudging = true
-		go ob.nudge(peer.Queue(ob.opts.Queue))
+		go ob.nudge()
 	}
 }
 
-// nudge sends nudges until there are none.
-func (ob *Outbox) nudge(q *worqr.Queue) {
-	for ob.takeNudge() {
-		ctx, cancel := context.WithTimeout(context.Background(), 5*time.Second)
-		// The task that waits for its time comes now. If the relay works, it works once more.
-		_, _ = q.Add(ctx, worqr.TaskSpec{Key: relayKey, Payload: []byte(relayKey), KeepPayload: true, Reschedule: worqr.RescheduleIfEarlier})
-		cancel()
-		time.Sleep(nudgeEvery)
-	}
-}
-
-func (ob *Outbox) takeNudge() bool {
+// nudge sends a nudge, and another one soon if there's a call of Nudge meanwhile.
+func (ob *Outbox) nudge() {
 	ob.mu.Lock()
-	defer ob.mu.Unlock()
 	ob.nudging, ob.nudged = ob.nudged, false
-	return ob.nudging
+	goOn := ob.nudging
+	ob.mu.Unlock()
+	if goOn {
+		ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+		defer cancel()
+		// One more run of the recurring task. If the relay works, it works once more.
+		_, _ = ob.peer.Load().Queue(ob.opts.Queue).Add(ctx, worqr.TaskSpec{Key: relayKey, Payload: []byte(relayKey)})
+		time.AfterFunc(nudgeEvery, ob.nudge)
+	}
 }
 
 // A Row is a row that was set aside: Redis refused its task for good.

@@ -193,6 +193,25 @@ func TestNudge(t *testing.T) {
 	}, kinds...)
 }
 
+// Nudges don't use up the polls that are planned.
+func TestNudgesLeavePolls(t *testing.T) {
+	on(t, func(t *testing.T, d *database) {
+		is := is.New(t)
+		r := relaying(t, d, outbox.Options{})
+		var all []string
+		for n := range 100 {
+			all = append(all, fmt.Sprint(n))
+			r.add(all[n])
+			r.sent(all...)
+		}
+		q := r.peer.Queue("outbox")
+		peertest.Eventually(t, "the last run has ended", func() bool { return peertest.Stats(t, q).Running == 0 })
+		for task := range redistest.Each(t, q.Recurring(t.Context())) {
+			is.True(!task.Current.IsZero() || !task.Next.IsZero() && time.Until(task.Next) < 10*time.Second) // or the next has begun
+		}
+	}, sqlite)
+}
+
 // Without nudges, a poll finds rows.
 func TestPoll(t *testing.T) {
 	on(t, func(t *testing.T, d *database) {

@@ -78,6 +78,13 @@ func (c *checkup) health(e *exam) error {
 			return err
 		}
 		v.usual = inspect.UsualOf(hours)
+		minutes, err := store.History(c.ctx, c.Runner, q, at.Add(-recently), at, false)
+		if err != nil && !store.IsAnswer(err) {
+			return err
+		}
+		for _, m := range minutes {
+			v.started += int(m.Started)
+		}
 	}
 	if err := c.jobs(e); err != nil {
 		return err
@@ -144,6 +151,7 @@ func (c *checkup) jobs(e *exam) error {
 type vitals struct {
 	store.Queue
 	usual    inspect.Usual // by the history, if it matters
+	started  int           // recently, by the history; 0 if that isn't known
 	firstDue int64         // ms; when the first task that could start was due; 0 if that isn't known
 	oldest   time.Duration // that the first task has waited, if no worker is idle
 	retries  int           // tasks that wait for a retry, or for a free slot since its time has come
@@ -299,7 +307,8 @@ func (all *findings) long(v *vitals, q store.Keys, limits inspect.CheckOptions) 
 // failures reports the tasks in a failed queue, and that more have failed lately than usual: in the hour before.
 func (all *findings) failures(v *vitals, q store.Keys, limits inspect.CheckOptions) {
 	s := &inspect.QueueSight{Recent: inspect.Recent{Over: recently, Failed: v.recent}}
-	s.Usual.Known, s.Usual.Failed, s.Recent.Started = true, float64(v.earlier)/before.Minutes(), math.MaxInt
+	s.Recent.Started, s.Usual.Failed = cmp.Or(v.started, math.MaxInt), float64(v.earlier)/before.Minutes()
+	s.Usual.Known = v.usual.Known || v.earlier > 0 || v.started == 0
 	if v.usual.Known {
 		s.Usual.Failed = v.usual.Failed
 	}

@@ -97,6 +97,7 @@ func TestCounts(t *testing.T) {
 		"1 task failed for good. None failed in the last 10 minutes. List them":                {failed: 1},
 		"6 tasks failed for good. 3 of them failed in the last 10 minutes. List them":          {failed: 6, recent: 3},
 		"9 tasks have failed for good lately, far more than usual. That is within 10 minutes.": {failed: 99, recent: 9, earlier: 17},
+		"9 tasks failed for good. All failed in the last 10 minutes. List them":                {failed: 9, recent: 9, started: 100},
 		"99 tasks failed for good. 9 of them failed in the last 10 minutes. List them":         {failed: 99, recent: 9, earlier: 19},
 	} {
 		f := v.judge(q.Failed(), "q", inspect.CheckOptions{})[0]
