@@ -27,39 +27,37 @@ type dialect struct {
 	numbered  bool               // placeholders are $1, $2
 	isolation sql.IsolationLevel // at which deletes don't make writers wait
 	age       string             // of a row, in seconds
-	remove    string             // deletes rows, whose ids take the place of %s
-	update    string             // sets their reason
-	between   string             // ids
+	remove    string             // deletes rows by their ids: see change
+	dirty     bool               // reads outside of transactions may see rows that aren't committed
 	lock      string             // begins a migration, which others wait for
 	unlock    string             // ends it
 }
 
 const (
-	remove = "DELETE FROM worqr_outbox WHERE id IN (%s)"
-	update = "UPDATE worqr_outbox SET reason = ? WHERE id IN (%s)"
+	remove = "DELETE FROM worqr_outbox WHERE id IN (%[1]s)"
+	update = "UPDATE worqr_outbox SET reason = ? WHERE id IN (%[1]s)"
 )
 
 var dialects = [...]dialect{
 	Postgres: {
 		name: "postgres", numbered: true, isolation: sql.LevelReadCommitted,
 		age:    "extract(epoch FROM clock_timestamp() - added_at)::float8",
-		remove: remove, update: update, between: ",",
-		lock: "BEGIN; SELECT pg_advisory_xact_lock(8031924715)", unlock: "COMMIT",
+		remove: remove,
+		lock:   "BEGIN; SELECT pg_advisory_xact_lock(8031924715)", unlock: "COMMIT",
 	},
 	MySQL: {
 		name: "mysql", isolation: sql.LevelReadCommitted,
 		age: "unix_timestamp(now(6)) - unix_timestamp(added_at)",
 		// With IN, the server may scan the table, and then wait for rows of open transactions.
-		remove:  "DELETE o FROM (SELECT 0 AS id UNION ALL SELECT %s) AS d STRAIGHT_JOIN worqr_outbox AS o ON o.id = d.id WHERE true",
-		update:  "UPDATE (SELECT 0 AS id UNION ALL SELECT %s) AS d STRAIGHT_JOIN worqr_outbox AS o ON o.id = d.id SET o.reason = ? WHERE true",
-		between: " UNION ALL SELECT ",
-		lock:    "DO get_lock('worqr_outbox', 3600)", unlock: "DO release_lock('worqr_outbox')", // every statement of a migration may be repeated
+		remove: "DELETE o FROM (SELECT 0 AS id UNION ALL SELECT %[2]s) AS d STRAIGHT_JOIN worqr_outbox AS o ON o.id = d.id WHERE true",
+		dirty:  true,
+		lock:   "DO get_lock('worqr_outbox', 3600)", unlock: "DO release_lock('worqr_outbox')", // every statement of a migration may be repeated
 	},
 	SQLite: {
 		name:   "sqlite",
 		age:    "(julianday('now') - 2440587.5) * 86400 - added_at",
-		remove: remove, update: update, between: ",",
-		lock: "BEGIN IMMEDIATE", unlock: "COMMIT",
+		remove: remove,
+		lock:   "BEGIN IMMEDIATE", unlock: "COMMIT",
 	},
 }
 

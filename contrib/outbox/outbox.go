@@ -50,12 +50,14 @@ type Outbox struct {
 	peer atomic.Pointer[worqr.Peer] // nil before Handle
 	sent atomic.Int64               // rows
 
-	mu      sync.Mutex // protects the fields below
-	nudged  bool       // and not yet sent
-	nudging bool       // a goroutine sends nudges
-	trouble error      // why the relay's last run in this process failed
-	noticed time.Time  // when it did
-	refused []string   // queues that Redis refused then, those first that are tried next
+	running sync.Mutex       // held by the relay's run in this process
+	refused map[string]pause // queues that Redis refused; protected by running
+
+	mu      sync.Mutex        // protects the fields below
+	nudged  bool              // and not yet sent
+	nudging bool              // a goroutine sends nudges
+	trouble [len(parts)]error // why the relay's last run in this process failed
+	noticed time.Time         // when that was
 
 	counting sync.Mutex // protects counted
 	counted  census
@@ -66,7 +68,7 @@ func New(db *sql.DB, d Dialect, opts *Options) *Outbox {
 	if db == nil || d < 0 || int(d) >= len(dialects) {
 		panic("outbox: New needs a database and its dialect")
 	}
-	ob := &Outbox{db: db, dialect: &dialects[d]}
+	ob := &Outbox{db: db, dialect: &dialects[d], refused: map[string]pause{}}
 	if opts != nil {
 		ob.opts = *opts
 	}
@@ -281,13 +283,13 @@ func (ob *Outbox) aside(ctx context.Context, after int64) (page []Row, err error
 		r.Task, _ = decode(payload, text)
 		page = append(page, r)
 		return nil
-	}, "SELECT id, queue, reason, "+ob.age+", payload, task FROM worqr_outbox WHERE reason IS NOT NULL AND id > ? ORDER BY id LIMIT 20", after)
+	}, "SELECT id, queue, reason, "+ob.age+", payload, task FROM worqr_outbox WHERE reason IS NOT NULL AND id > ? ORDER BY id LIMIT 4", after)
 	return page, err
 }
 
 // Retry lets the relay send rows again that were set aside, and returns how many there were.
 func (ob *Outbox) Retry(ctx context.Context, ids ...int64) (int, error) {
-	n, err := ob.change(ctx, ids, ob.update+wasAside, nil)
+	n, err := ob.change(ctx, ids, update+wasAside, nil)
 	ob.Nudge()
 	return n, wrap("retry", err)
 }
@@ -300,7 +302,8 @@ func (ob *Outbox) Delete(ctx context.Context, ids ...int64) (int, error) {
 
 const wasAside = " AND reason IS NOT NULL"
 
-// change carries out a statement on rows, in a transaction that doesn't make writers wait.
+// change carries out a statement on rows, in a transaction that doesn't make writers wait. It has the ids as its first
+// argument, for IN, and as its second, after SELECT 0 UNION ALL SELECT.
 func (ob *Outbox) change(ctx context.Context, ids []int64, statement string, args ...any) (n int, err error) {
 	if len(ids) == 0 {
 		return 0, nil
@@ -310,8 +313,9 @@ func (ob *Outbox) change(ctx context.Context, ids []int64, statement string, arg
 		return 0, err
 	}
 	defer func() { _ = tx.Rollback() }() // after a commit, it does nothing
-	list := strings.Trim(strings.ReplaceAll(fmt.Sprint(ids), " ", ob.between), "[]")
-	done, err := tx.ExecContext(ctx, ob.rebind(fmt.Sprintf(statement, list)), args...)
+	list := strings.Trim(fmt.Sprint(ids), "[]")
+	statement = fmt.Sprintf(statement, strings.ReplaceAll(list, " ", ","), strings.ReplaceAll(list, " ", " UNION ALL SELECT "))
+	done, err := tx.ExecContext(ctx, ob.rebind(statement), args...)
 	if err != nil {
 		return 0, err
 	}
@@ -321,7 +325,16 @@ func (ob *Outbox) change(ctx context.Context, ids []int64, statement string, arg
 
 // query calls read with each row of a result.
 func (ob *Outbox) query(ctx context.Context, read func(*sql.Rows) error, query string, args ...any) error {
-	rows, err := ob.db.QueryContext(ctx, ob.rebind(query), args...)
+	from := ob.db.QueryContext
+	if ob.dirty {
+		tx, err := ob.db.BeginTx(ctx, &sql.TxOptions{Isolation: ob.isolation})
+		if err != nil {
+			return err
+		}
+		defer func() { _ = tx.Rollback() }()
+		from = tx.QueryContext
+	}
+	rows, err := from(ctx, ob.rebind(query), args...)
 	if err != nil {
 		return err
 	}

@@ -12,13 +12,22 @@ import (
 )
 
 const (
-	scanned     = 5000             // rows whose ids are read at once
-	batchRows   = 250              // sent in one call
-	batchBytes  = 1 << 20          // unless it's a single row
-	stale       = time.Minute      // after which what was read isn't sent
-	forgetting  = 10 * time.Minute // after which nonces of deleted rows end; much longer than stale
-	callTimeout = 5 * time.Second  // and a second for each MiB: a queue whose node is down leaves time for others
-	longestRun  = 10 * time.Second // of the handler, and what a batch takes
+	scanned    = 5000             // rows whose ids are read at once
+	batchRows  = 250              // sent in one call
+	batchBytes = 1 << 20          // unless it's a single row
+	stale      = time.Minute      // after which what was read isn't sent
+	forgetting = 10 * time.Minute // after which nonces of deleted rows end; much longer than stale
+	longestRun = 10 * time.Second // of the handler, and what a call takes
+
+	// A queue whose node is down leaves time for others. Calls have a second more for each MiB.
+	callTimeout  = 5 * time.Second
+	retryTimeout = time.Second // of calls after one that took too long
+	pauses       = 30          // times the length of an attempt that was refused, before the next
+	longestPause = time.Minute
+	mostInARow   = 10    // refusals of queues: then it's Redis itself
+	mostLeftOut  = 1_000 // refused queues in a query; the others are tried
+
+	storeTimeout = 10 * time.Second // for storing what has become of a batch
 )
 
 // A head is a row without its contents.
@@ -37,10 +46,24 @@ type item struct {
 // A relay is one run of the relay.
 type relay struct {
 	*Outbox
-	began   time.Time
-	refused []string // queues that Redis refused, in the last run or in this one
-	trouble error    // the first
+	began    time.Time
+	calls    int               // of Redis
+	inARow   int               // refusals
+	timedOut bool              // a call did
+	refused  map[string]pause  // of Outbox; no other run of this process uses it
+	trouble  [len(parts)]error // the first of each
 }
+
+// A pause is until when a queue that Redis has refused isn't tried again.
+type pause time.Time
+
+// What may fail.
+const (
+	theDatabase = iota
+	theRedis
+)
+
+var parts = [...]string{theDatabase: "database", theRedis: "Redis"}
 
 // work relays what is there; what comes later has its own nudge, or waits for a poll. It's the handler of Options.Queue, so
 // one process runs it at a time; one that has stalled may run it beside another.
@@ -48,56 +71,53 @@ func (ob *Outbox) work(ctx context.Context, task *worqr.Task) error {
 	if task.Key != relayKey {
 		return worqr.Permanent(errors.New("the queue is the outbox's own, and this task isn't"))
 	}
-	ob.mu.Lock()
-	before := ob.refused
-	ob.mu.Unlock()
-	r := &relay{Outbox: ob, began: time.Now(), refused: slices.Clone(before)}
-	for r.pass(ctx, "") { // without the queues that were refused
-	}
-	for _, queue := range before {
-		if r.over() {
-			break
-		}
-		r.refused = slices.DeleteFunc(slices.Clone(r.refused), func(q string) bool { return q == queue })
-		for r.pass(ctx, queue) {
-		}
+	ob.running.Lock()
+	defer ob.running.Unlock()
+	r := &relay{Outbox: ob, began: time.Now(), refused: ob.refused}
+	for r.pass(ctx) {
 	}
 	if r.over() {
 		ob.Nudge() // lets another process have a turn, or this one end
 	}
-	ob.mu.Lock()
-	ob.refused = r.refused
-	ob.mu.Unlock()
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), worqr.ErrTimeout) {
-		ob.note(r.trouble)
+		ob.note(theDatabase, r.trouble[theDatabase], false)
+		ob.note(theRedis, r.trouble[theRedis], len(r.refused) > 0)
 	}
 	return nil // a poll tries again
 }
 
-// over reports whether the run has taken long enough.
-func (r *relay) over() bool { return time.Since(r.began) > longestRun }
+// over reports whether the run has taken long enough. It makes one call at least.
+func (r *relay) over() bool {
+	return r.calls > 0 && time.Since(r.began) > longestRun || r.inARow >= mostInARow
+}
 
-// note logs when the relay begins to fail, and when it works again.
-func (ob *Outbox) note(trouble error) {
+// note logs when something begins to fail, and when it works again. It goes on if that isn't known yet.
+func (ob *Outbox) note(of int, trouble error, goesOn bool) {
 	ob.mu.Lock()
-	before := ob.trouble
-	ob.trouble, ob.noticed = trouble, time.Now()
+	before := ob.trouble[of]
+	if trouble != nil || !goesOn {
+		ob.trouble[of] = trouble
+	}
+	now := ob.trouble[of]
+	ob.noticed = time.Now()
 	ob.mu.Unlock()
 	switch {
-	case trouble != nil && before == nil:
-		ob.opts.Logger.Warn("outbox: the relay can't send all rows; it tries again", "queue", ob.opts.Queue, "err", trouble.Error())
-	case trouble == nil && before != nil:
-		ob.opts.Logger.Info("outbox: the relay works again", "queue", ob.opts.Queue)
+	case now != nil && before == nil:
+		ob.opts.Logger.Warn("outbox: the relay can't send all rows; it tries again", "queue", ob.opts.Queue, "noticed", parts[of], "err", now.Error())
+	case now == nil && before != nil:
+		ob.opts.Logger.Info("outbox: the relay works again", "queue", ob.opts.Queue, "noticed", parts[of])
 	}
 }
 
-// pass sends the rows at the front: those of one queue, or if that is "", of all that Redis hasn't refused. It reports
-// whether there may be more.
-func (r *relay) pass(ctx context.Context, only string) (more bool) {
+// failed notes an error, unless it's nil.
+func (r *relay) failed(of int, err error) { r.trouble[of] = cmp.Or(r.trouble[of], err) }
+
+// pass sends the rows at the front, of all queues that may be tried, and reports whether there may be more.
+func (r *relay) pass(ctx context.Context) (more bool) {
 	at := time.Now() // before the snapshot that the query reads
-	heads, err := r.scan(ctx, only)
+	heads, err := r.scan(ctx)
 	if err != nil {
-		r.trouble = cmp.Or(r.trouble, err)
+		r.failed(theDatabase, err)
 		return false
 	}
 	queues, of := []string{}, map[string][]head{}
@@ -109,23 +129,27 @@ func (r *relay) pass(ctx context.Context, only string) (more bool) {
 	}
 	for _, queue := range queues {
 		for rest := of[queue]; len(rest) > 0; {
-			if r.over() || old(at) {
-				return !r.over()
+			if r.over() || old(at) || ctx.Err() != nil {
+				return !r.over() && ctx.Err() == nil
 			}
-			n := fitting(rest)
-			no, err := r.batch(ctx, at, queue, rest[:n])
-			r.trouble = cmp.Or(r.trouble, err, no)
+			n, began := fitting(rest), time.Now()
+			refused, err := r.batch(ctx, at, queue, rest[:n])
+			r.failed(theDatabase, err)
+			r.failed(theRedis, refused)
 			if err != nil {
 				return false
 			}
-			if no != nil {
-				r.refused = append(r.refused, queue)
+			if refused != nil {
+				r.inARow++
+				r.refused[queue] = pause(time.Now().Add(min(r.opts.Poll+pauses*time.Since(began), longestPause)))
 				break
 			}
+			r.inARow = 0
+			delete(r.refused, queue)
 			rest = rest[n:]
 		}
 	}
-	return len(heads) == scanned && !(only != "" && slices.Contains(r.refused, only))
+	return len(heads) == scanned
 }
 
 // old reports whether what was read at a time must not be sent any more. A machine that was suspended may know it only by
@@ -145,16 +169,15 @@ func fitting(rows []head) int {
 
 // scan reads the ids of waiting rows from the front, in one query. Its snapshot is what keeps the order: if it has a row, it
 // has all that were committed before that row was written.
-func (r *relay) scan(ctx context.Context, only string) (heads []head, err error) {
+func (r *relay) scan(ctx context.Context) (heads []head, err error) {
 	query, args := "SELECT id, queue, bytes FROM worqr_outbox WHERE reason IS NULL AND format <= ?", []any{format}
-	switch {
-	case only != "":
-		query, args = query+" AND queue = ?", append(args, only)
-	case len(r.refused) > 0:
-		query += " AND queue NOT IN " + among(len(r.refused))
-		for _, queue := range r.refused {
+	for queue, until := range r.refused {
+		if time.Until(time.Time(until)) > 0 && len(args) <= mostLeftOut {
 			args = append(args, queue)
 		}
+	}
+	if len(args) > 1 {
+		query += " AND queue NOT IN " + among(len(args)-1)
 	}
 	err = r.query(ctx, func(rows *sql.Rows) error {
 		var h head
@@ -169,7 +192,7 @@ func (r *relay) scan(ctx context.Context, only string) (heads []head, err error)
 type verdict struct {
 	done   []int64
 	nonces []string
-	aside  map[int64]string // reasons
+	aside  map[string][]int64 // by the reason
 }
 
 // batch sends rows of a queue, and deletes them, or sets them aside. It returns why Redis refuses the queue now, or the
@@ -179,7 +202,7 @@ func (r *relay) batch(ctx context.Context, at time.Time, queue string, rows []he
 	for i := range ids {
 		ids[i] = rows[min(i, len(rows)-1)].id
 	}
-	v := &verdict{aside: map[int64]string{}}
+	v := &verdict{aside: map[string][]int64{}}
 	var items []item
 	err = r.query(ctx, func(rows *sql.Rows) (err error) {
 		var it item
@@ -188,7 +211,7 @@ func (r *relay) batch(ctx context.Context, at time.Time, queue string, rows []he
 			return err
 		}
 		if it.task, err = decode(payload, text); err != nil {
-			v.aside[it.id] = err.Error()
+			v.aside[err.Error()] = append(v.aside[err.Error()], it.id)
 		} else {
 			items = append(items, it)
 		}
@@ -198,23 +221,29 @@ func (r *relay) batch(ctx context.Context, at time.Time, queue string, rows []he
 		return nil, err
 	}
 	q := r.peer.Load().Queue(queue)
-	for rest := items; len(rest) > 0 && refused == nil; {
+	for rest := items; len(rest) > 0 && err == nil; {
 		n := distinct(rest)
-		refused = send(ctx, at, q, rest[:n], v)
+		err = r.send(ctx, at, q, rest[:n], v)
 		rest = rest[n:]
 	}
-	for id, reason := range v.aside {
-		if _, err := r.change(ctx, []int64{id}, r.update, reason); err != nil {
+	if err != errStop {
+		refused = err
+	}
+	// What has become of the rows is stored even if ctx has ended.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
+	defer cancel()
+	for reason, ids := range v.aside {
+		n, err := r.change(ctx, ids, update, reason)
+		if err != nil {
 			return refused, err
 		}
+		r.opts.Logger.Warn("outbox: Redis refuses tasks for good, and their rows were set aside; list them with Aside", "queue", queue, "rows", n, "reason", reason)
 	}
-	if len(v.aside) > 0 {
-		r.opts.Logger.Warn("outbox: Redis refuses tasks for good, and their rows were set aside; list them with Aside", "queue", queue, "rows", len(v.aside))
-	}
-	if _, err := r.change(ctx, v.done, r.remove); err != nil {
+	n, err := r.change(ctx, v.done, r.remove)
+	if err != nil {
 		return refused, err
 	}
-	r.sent.Add(int64(len(v.done)))
+	r.sent.Add(int64(n))
 	_ = q.Forget(ctx, forgetting, v.nonces...) // otherwise they end after 30 days
 	return refused, nil
 }
@@ -235,21 +264,27 @@ func distinct(items []item) int {
 	return len(items)
 }
 
-var errOld = errors.New("the rows were read too long ago; they're read again")
+// errStop ends a batch: what was read is too old, or the run has taken long enough. Another run goes on.
+var errStop = errors.New("the run ends")
 
 // send adds the tasks of items. It finds those that Redis refuses for good by halves, and returns why Redis refuses all
 // others now.
-func send(ctx context.Context, at time.Time, q *worqr.Queue, items []item, v *verdict) error {
-	if old(at) {
-		return errOld
+func (r *relay) send(ctx context.Context, at time.Time, q *worqr.Queue, items []item, v *verdict) error {
+	if old(at) || r.over() || ctx.Err() != nil {
+		return errStop
 	}
 	bytes, tasks := 0, make([]worqr.TaskSpec, len(items))
 	for i, it := range items {
 		tasks[i] = it.task
 		bytes += len(it.task.Payload)
 	}
-	within, cancel := context.WithTimeout(ctx, min(callTimeout+time.Duration(bytes>>20)*time.Second, time.Until(at.Add(stale))))
+	limit := callTimeout
+	if _, again := r.refused[q.Name()]; again || r.timedOut {
+		limit = retryTimeout
+	}
+	within, cancel := context.WithTimeout(ctx, min(limit+time.Duration(bytes>>20)*time.Second, time.Until(at.Add(stale))))
 	defer cancel()
+	r.calls++
 	_, err := q.Add(within, tasks...)
 	_, skipped := errors.AsType[*worqr.OnceError](err)
 	duplicate := errors.Is(err, worqr.ErrDuplicate)
@@ -263,16 +298,20 @@ func send(ctx context.Context, at time.Time, q *worqr.Queue, items []item, v *ve
 		}
 		return nil
 	case !duplicate && !permanent(err, tasks):
+		if ctx.Err() != nil {
+			return errStop
+		}
+		r.timedOut = r.timedOut || within.Err() != nil
 		return err
 	case len(items) == 1:
-		v.aside[items[0].id] = err.Error()
+		v.aside[err.Error()] = append(v.aside[err.Error()], items[0].id)
 		return nil
 	}
 	half := len(items) / 2
-	if err := send(ctx, at, q, items[:half], v); err != nil {
+	if err := r.send(ctx, at, q, items[:half], v); err != nil {
 		return err
 	}
-	return send(ctx, at, q, items[half:], v)
+	return r.send(ctx, at, q, items[half:], v)
 }
 
 // permanent reports whether some of the tasks are refused however often they're added. Other errors are about the queue,

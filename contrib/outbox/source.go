@@ -1,6 +1,7 @@
 package outbox
 
 import (
+	"cmp"
 	"context"
 	"database/sql"
 	"fmt"
@@ -30,7 +31,7 @@ func (ob *Outbox) Source() inspect.Source {
 		Metrics: []inspect.Metric{
 			{Name: "waiting_rows", Help: "Rows to send, counted up to 10,000. All processes export the same number."},
 			{Name: "oldest_row_age_seconds", Help: "Age of the row that has waited longest, by the database's clock."},
-			{Name: "aside_rows", Help: "Rows that were set aside, since Redis refused their tasks for good."},
+			{Name: "aside_rows", Help: "Rows that were set aside, since Redis refused their tasks for good, counted among the first 10,000 rows."},
 			{Name: "sent_rows_total", Help: "Rows that this process sent."},
 		},
 	}
@@ -42,7 +43,7 @@ func (ob *Outbox) reported(ctx context.Context) (inspect.SourceReport, error) {
 		return inspect.SourceReport{}, fmt.Errorf("the database doesn't answer, so tasks can't be added: %w", err)
 	}
 	ob.mu.Lock()
-	trouble := ob.trouble
+	trouble := cmp.Or(ob.trouble[:]...)
 	if time.Since(ob.noticed) > waitsLong { // since then, another process has relayed, or none
 		trouble = nil
 	}
