@@ -50,8 +50,9 @@ type Outbox struct {
 	peer atomic.Pointer[worqr.Peer] // nil before Handle
 	sent atomic.Int64               // rows
 
-	running sync.Mutex       // held by the relay's run in this process
-	refused map[string]pause // queues that Redis refused; protected by running
+	running  sync.Mutex       // held by the relay's run in this process; protects the next two fields
+	refused  map[string]pause // queues that Redis refused
+	timedOut time.Time        // when a call last took too long
 
 	mu      sync.Mutex        // protects the fields below
 	nudged  bool              // and not yet sent

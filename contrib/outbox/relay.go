@@ -21,7 +21,7 @@ const (
 
 	// A queue whose node is down leaves time for others. Calls have a second more for each MiB.
 	callTimeout  = 5 * time.Second
-	retryTimeout = time.Second // of calls after one that took too long
+	retryTimeout = time.Second // of calls in the minute after one that took too long, and of queues that were refused
 	pauses       = 30          // times the length of an attempt that was refused, before the next
 	longestPause = time.Minute
 	mostInARow   = 10    // refusals of queues: then it's Redis itself
@@ -46,12 +46,11 @@ type item struct {
 // A relay is one run of the relay.
 type relay struct {
 	*Outbox
-	began    time.Time
-	calls    int               // of Redis
-	inARow   int               // refusals
-	timedOut bool              // a call did
-	refused  map[string]pause  // of Outbox; no other run of this process uses it
-	trouble  [len(parts)]error // the first of each
+	began   time.Time
+	calls   int               // of Redis
+	inARow  int               // refusals
+	refused map[string]pause  // of Outbox; no other run of this process uses it
+	trouble [len(parts)]error // the first of each
 }
 
 // A pause is until when a queue that Redis has refused isn't tried again.
@@ -279,7 +278,7 @@ func (r *relay) send(ctx context.Context, at time.Time, q *worqr.Queue, items []
 		bytes += len(it.task.Payload)
 	}
 	limit := callTimeout
-	if _, again := r.refused[q.Name()]; again || r.timedOut {
+	if _, again := r.refused[q.Name()]; again || time.Since(r.timedOut) < time.Minute {
 		limit = retryTimeout
 	}
 	within, cancel := context.WithTimeout(ctx, min(limit+time.Duration(bytes>>20)*time.Second, time.Until(at.Add(stale))))
@@ -301,7 +300,9 @@ func (r *relay) send(ctx context.Context, at time.Time, q *worqr.Queue, items []
 		if ctx.Err() != nil {
 			return errStop
 		}
-		r.timedOut = r.timedOut || within.Err() != nil
+		if within.Err() != nil {
+			r.timedOut = time.Now()
+		}
 		return err
 	case len(items) == 1:
 		v.aside[err.Error()] = append(v.aside[err.Error()], items[0].id)
