@@ -51,7 +51,7 @@ func TestHistory(t *testing.T) {
 	Virtual(t, func(t *testing.T, redis *Redis) {
 		r, l, began := rand.New(rand.NewPCG(seed, 0)), &ledger{}, time.Now()
 		const outage = 10 * time.Minute
-		days := time.Duration(3)
+		days := time.Duration(2)
 		if testing.Short() {
 			days = 1
 		}
