@@ -285,10 +285,15 @@ func (f *fleet) settle(deaths ...int64) sum {
 	defer func() { redistest.Sure(0, observer.Close())(f.t) }()
 	q := observer.Queue(queue)
 	late := time.After(patience)
-	for {
+	for tokens := int64(-1); ; {
 		s, err := q.Stats(f.t.Context())
 		if err == nil && s.Waiting+s.Scheduled+s.Running == 0 && s.Workers == len(all) {
-			break
+			if s.Tokens == tokens {
+				break // a task may have moved while one was read, but without a start, not in both
+			}
+			tokens = s.Tokens
+		} else {
+			tokens = -1
 		}
 		select {
 		case <-late:
