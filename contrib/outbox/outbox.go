@@ -153,8 +153,8 @@ func decode(payload, text []byte) (worqr.TaskSpec, error) {
 }
 
 // Add writes a task for the queue in the caller's transaction, and returns its key: a new one if task.Key is "", or ""
-// if the task is unique. It fails as Queue.Add does if a field isn't valid, and with ErrInvalid if Once is set, which the outbox uses
-// itself. Call Nudge after the commit.
+// if the task is unique. It fails as Queue.Add does if a field isn't valid, and with ErrInvalid if Once is set, which the
+// outbox uses itself. Call Nudge after the commit.
 func (ob *Outbox) Add(ctx context.Context, tx Execer, queue string, task worqr.TaskSpec) (key string, err error) {
 	id, err := uuid.NewV7()
 	if err != nil {

@@ -5,6 +5,7 @@ import (
 	"context"
 	"database/sql"
 	"errors"
+	"maps"
 	"slices"
 	"time"
 
@@ -46,11 +47,10 @@ type item struct {
 // A relay is one run of the relay.
 type relay struct {
 	*Outbox
-	began   time.Time
-	calls   int               // of Redis
-	inARow  int               // refusals
-	refused map[string]pause  // of Outbox; no other run of this process uses it
-	trouble [len(parts)]error // the first of each
+	began  time.Time
+	calls  int               // of Redis
+	inARow int               // refusals
+	errs   [len(parts)]error // the first of each
 }
 
 // A pause is until when a queue that Redis has refused isn't tried again.
@@ -72,15 +72,15 @@ func (ob *Outbox) work(ctx context.Context, task *worqr.Task) error {
 	}
 	ob.running.Lock()
 	defer ob.running.Unlock()
-	r := &relay{Outbox: ob, began: time.Now(), refused: ob.refused}
+	r := &relay{Outbox: ob, began: time.Now()}
 	for r.pass(ctx) {
 	}
 	if r.over() {
 		ob.Nudge() // lets another process have a turn, or this one end
 	}
 	if ctx.Err() == nil || errors.Is(context.Cause(ctx), worqr.ErrTimeout) {
-		ob.note(theDatabase, r.trouble[theDatabase], false)
-		ob.note(theRedis, r.trouble[theRedis], len(r.refused) > 0)
+		ob.note(theDatabase, r.errs[theDatabase], false)
+		ob.note(theRedis, r.errs[theRedis], len(r.refused) > 0)
 	}
 	return nil // a poll tries again
 }
@@ -109,7 +109,7 @@ func (ob *Outbox) note(of int, trouble error, goesOn bool) {
 }
 
 // failed notes an error, unless it's nil.
-func (r *relay) failed(of int, err error) { r.trouble[of] = cmp.Or(r.trouble[of], err) }
+func (r *relay) failed(of int, err error) { r.errs[of] = cmp.Or(r.errs[of], err) }
 
 // pass sends the rows at the front, of all queues that may be tried, and reports whether there may be more.
 func (r *relay) pass(ctx context.Context) (more bool) {
@@ -148,7 +148,13 @@ func (r *relay) pass(ctx context.Context) (more bool) {
 			rest = rest[n:]
 		}
 	}
-	return len(heads) == scanned
+	if len(heads) == scanned {
+		return true
+	}
+	maps.DeleteFunc(r.refused, func(queue string, until pause) bool { // it was due, and has no rows any more
+		return of[queue] == nil && time.Time(until).Before(at)
+	})
+	return false
 }
 
 // old reports whether what was read at a time must not be sent any more. A machine that was suspended may know it only by
