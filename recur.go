@@ -40,6 +40,9 @@ type EveryOptions struct {
 	// SkipLate is how late an occurrence may start, at least 1 ms; later ones are skipped. 0 starts
 	// it however late; if several are late, only the first runs.
 	SkipLate time.Duration
+	// Expression describes the schedule to people, at most 200 bytes, such as the text from which a cron
+	// parser made it. worqr recurring, Explain and the dashboard show it; nothing parses it.
+	Expression string
 	// The rest is as in TaskSpec, for each occurrence.
 	Headers    map[string]string
 	Timeout    time.Duration
@@ -51,11 +54,14 @@ func (o EveryOptions) Format(s fmt.State, _ rune) { logs.Show(s, "every options"
 
 func (o EveryOptions) LogValue() slog.Value {
 	return slog.GroupValue(slog.Duration("skip_late", o.SkipLate), slog.Int("headers", len(o.Headers)),
-		slog.Duration("timeout", o.Timeout), slog.Int("max_retries", o.MaxRetries))
+		slog.Duration("timeout", o.Timeout), slog.Int("max_retries", o.MaxRetries), slog.String("expression", o.Expression))
 }
 
 // MaxEveryPayload is the largest payload of a recurring task, in bytes.
 const MaxEveryPayload = 64 << 10
+
+// maxExpression is part of the contract of EveryOptions.Expression.
+const maxExpression = 200
 
 // longestRecurring leaves room for the timestamp in the key of a failed occurrence.
 const longestRecurring = MaxKeySize - 24
@@ -98,6 +104,8 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 		return tooLarge("the key has %d bytes; the limit for a recurring task is %d", len(key), longestRecurring)
 	case len(payload) > MaxEveryPayload:
 		return tooLarge("the payload has %d bytes; the limit for a recurring task is %d", len(payload), MaxEveryPayload)
+	case len(o.Expression) > maxExpression:
+		return tooLarge("the expression has %d bytes; the limit is %d", len(o.Expression), maxExpression)
 	case o.SkipLate != 0 && o.SkipLate < time.Millisecond:
 		return fmt.Errorf("%w: SkipLate %v is below a millisecond", ErrInvalid, o.SkipLate)
 	}
@@ -110,7 +118,7 @@ func (q *Queue) every(key string, schedule Schedule, payload []byte, opts *Every
 		return nil
 	}
 	record := task.record()
-	record.Expires = o.SkipLate.Milliseconds()
+	record.Expires, record.Metadata.Expression = o.SkipLate.Milliseconds(), o.Expression
 	if err := q.peer.recurring.Set(q.target(), store.NameOf(key), recur.Spec{Schedule: schedule, Record: record.Append(nil)}); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}

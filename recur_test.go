@@ -33,16 +33,17 @@ func TestEvery(t *testing.T) {
 		err  error
 		want error
 	}{
-		"no key":    {q.Every("", hourly, nil, nil), worqr.ErrInvalid},
-		"long key":  {q.Every(strings.Repeat("k", 1001), hourly, nil, nil), worqr.ErrTooLarge},
-		"payload":   {q.Every("x", hourly, make([]byte, 101), nil), worqr.ErrTooLarge},
-		"large":     {open(t, worqr.Options{}).Queue("q").Every("x", hourly, make([]byte, worqr.MaxEveryPayload+1), nil), worqr.ErrTooLarge},
-		"never":     {q.Every("x", worqr.Interval(0), nil, nil), worqr.ErrInvalid},
-		"too fast":  {q.Every("x", worqr.Interval(time.Second-1), nil, nil), worqr.ErrInvalid},
-		"panic":     {q.Every("x", panicking{}, nil, nil), worqr.ErrInvalid},
-		"skip":      {q.Every("x", hourly, nil, &worqr.EveryOptions{SkipLate: -1}), worqr.ErrInvalid},
-		"timeout":   {q.Every("x", hourly, nil, &worqr.EveryOptions{Timeout: -1}), worqr.ErrInvalid},
-		"bad queue": {p.Queue("").Every("x", hourly, nil, nil), worqr.ErrBadName},
+		"no key":     {q.Every("", hourly, nil, nil), worqr.ErrInvalid},
+		"long key":   {q.Every(strings.Repeat("k", 1001), hourly, nil, nil), worqr.ErrTooLarge},
+		"payload":    {q.Every("x", hourly, make([]byte, 101), nil), worqr.ErrTooLarge},
+		"large":      {open(t, worqr.Options{}).Queue("q").Every("x", hourly, make([]byte, worqr.MaxEveryPayload+1), nil), worqr.ErrTooLarge},
+		"never":      {q.Every("x", worqr.Interval(0), nil, nil), worqr.ErrInvalid},
+		"too fast":   {q.Every("x", worqr.Interval(time.Second-1), nil, nil), worqr.ErrInvalid},
+		"panic":      {q.Every("x", panicking{}, nil, nil), worqr.ErrInvalid},
+		"expression": {q.Every("x", hourly, nil, &worqr.EveryOptions{Expression: strings.Repeat("*", 201)}), worqr.ErrTooLarge},
+		"skip":       {q.Every("x", hourly, nil, &worqr.EveryOptions{SkipLate: -1}), worqr.ErrInvalid},
+		"timeout":    {q.Every("x", hourly, nil, &worqr.EveryOptions{Timeout: -1}), worqr.ErrInvalid},
+		"bad queue":  {p.Queue("").Every("x", hourly, nil, nil), worqr.ErrBadName},
 	} {
 		if !errors.Is(c.err, c.want) {
 			t.Errorf("%s: %v, want %v", name, c.err, c.want)

@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-	"math"
 	"net/url"
 	"slices"
 	"strings"
@@ -27,20 +26,18 @@ func (r recurringRow) Bad() bool {
 	return r.LastOutcome != "finished" && r.LastOutcome != "skipped" && r.LastOutcome != "canceled"
 }
 
-// Often says how often it recurs, by its next times.
+// Often says how often it recurs: its expression or, without one, by its next times.
 func (r recurringRow) Often() string {
-	if len(r.Times) < 2 {
+	switch shortest, longest := r.Every(); {
+	case r.Expression != "":
+		return r.Expression
+	case longest == 0:
 		return ""
+	case shortest == longest:
+		return "every " + span(longest)
+	default:
+		return "every " + span(shortest) + " to " + span(longest)
 	}
-	least, most := time.Duration(math.MaxInt64), time.Duration(0)
-	for i, at := range r.Times[1:] {
-		gap := at.Sub(r.Times[i])
-		least, most = min(least, gap), max(most, gap)
-	}
-	if least == most {
-		return "every " + span(least)
-	}
-	return "every " + span(least) + " to " + span(most)
 }
 
 // Took is how long after its time the last occurrence ended; 0 if that isn't known.

@@ -35,8 +35,9 @@ func TestRecurring(t *testing.T) {
 	}, nil)
 	is.NoErr(jobs.Every("nightly", worqr.Interval(365*24*time.Hour), []byte("jobs"), &worqr.EveryOptions{Headers: map[string]string{"tenant": "-acme"}}))
 	is.NoErr(reports.Every("often", worqr.Interval(time.Second), nil, nil))
+	is.NoErr(reports.Every("weekly", worqr.Interval(7*24*time.Hour), nil, &worqr.EveryOptions{Expression: "0 0 * * <1>"}))
 	peertest.Run(t, p)
-	page := b.shows("recurring", "nightly", "jobs", "often", "reports", "none yet", "every 365 d", "every 1 s").text
+	page := b.shows("recurring", "nightly", "jobs", "often", "reports", "none yet", "every 365 d", "every 1 s", "0 0 * * &lt;1&gt;").text
 	is.True(strings.Contains(page, `value="run-now"`))
 	page = b.shows("recurring?name=jobs", "Recurring tasks of", "nightly").text
 	is.True(!strings.Contains(page, ">reports<"))

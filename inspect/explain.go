@@ -221,6 +221,9 @@ func became(outcome string) string {
 
 func (r *RecurringTask) sentence(queue string) string {
 	says := fmt.Sprintf("It recurs on %q", queue)
+	if r.Expression != "" {
+		says += fmt.Sprintf(" (%s)", words.Shown(r.Expression))
+	}
 	switch {
 	case !r.Current.IsZero():
 		says += fmt.Sprintf("; the occurrence of %s hasn't ended", words.Clock(r.Current))

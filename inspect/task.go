@@ -54,7 +54,8 @@ type RunningTask struct {
 
 // A RecurringTask is a row of Queue.Recurring: a schedule as Redis has it.
 type RecurringTask struct {
-	Key string
+	Key        string
+	Expression string // as in EveryOptions; "" if it wasn't given
 	// Next is the time of the next occurrence; past if it's late, zero if there is none.
 	Next time.Time
 	// Times are the next ones of the schedule, up to ten, as far as Redis knows them.
@@ -138,6 +139,17 @@ func (t FailedTask) LogValue() slog.Value {
 		slog.String("number", t.ID[strings.LastIndexAny(t.ID, ":#")+1:]), slog.String("kind", string(t.Kind)), slog.String("error", t.Error),
 		slog.Int("bytes", len(t.Payload)), slog.Int("retries", t.Retries), slog.Int("crashes", t.Crashes),
 		slog.String("worker", t.WorkerID), slog.String("at", t.FailedAt.Format(time.RFC3339Nano)))
+}
+
+// Every returns the shortest and the longest time between Times; zeros if there are fewer than two.
+func (t RecurringTask) Every() (shortest, longest time.Duration) {
+	for i := 1; i < len(t.Times); i++ {
+		gap := t.Times[i].Sub(t.Times[i-1])
+		if shortest, longest = min(shortest, gap), max(longest, gap); i == 1 {
+			shortest = gap
+		}
+	}
+	return shortest, longest
 }
 
 func (t RecurringTask) Format(s fmt.State, _ rune) { logs.Show(s, "recurring task", t) }

@@ -26,6 +26,20 @@ func (r recurringRow) state() string {
 	return "-"
 }
 
+// often says how often it recurs: its expression or, without one, by its next times.
+func (r recurringRow) often() string {
+	switch shortest, longest := r.Every(); {
+	case r.Expression != "":
+		return printable(r.Expression)
+	case longest == 0:
+		return "-"
+	case shortest == longest:
+		return "every " + whole(longest)
+	default:
+		return "every " + whole(shortest) + " to " + whole(longest)
+	}
+}
+
 type recurringCommand struct {
 	onQueues
 	some
@@ -35,12 +49,12 @@ func (c *recurringCommand) Run(ctx context.Context, con *console, f *fleet, name
 	rows := ofEach(ctx, f, names, func(q *worqr.Queue) iter.Seq2[recurringRow, error] {
 		return turned(q.Recurring(ctx), func(t inspect.RecurringTask) recurringRow { return recurringRow{q.Name(), t} })
 	})
-	n, err := printRows(con.out, c.form, "QUEUE KEY NEXT LAST ENDED STATE", first(c.Limit, rows), func(r recurringRow) []string {
+	n, err := printRows(con.out, c.form, "QUEUE KEY RECURS NEXT LAST ENDED STATE", first(c.Limit, rows), func(r recurringRow) []string {
 		last := "-"
 		if r.LastOutcome != "" {
 			last = printable(r.LastOutcome)
 		}
-		return []string{printable(r.Queue), keyText(r.Key), nextMoment(r.Next), last, sinceMoment(r.LastAt), r.state()}
+		return []string{printable(r.Queue), keyText(r.Key), r.often(), nextMoment(r.Next), last, sinceMoment(r.LastAt), r.state()}
 	})
 	if err == nil && n == 0 && !c.JSON {
 		con.say("there are no recurring tasks; peers register them with Queue.Every")

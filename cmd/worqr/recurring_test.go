@@ -17,7 +17,7 @@ func TestRecurring(t *testing.T) {
 	s := newShell(t)
 	ctx, stop := context.WithCancel(t.Context())
 	q := s.peer.Queue("q")
-	s.is.NoErr(q.Every("nightly", worqr.Interval(24*time.Hour), []byte("back up"), &worqr.EveryOptions{Headers: map[string]string{"a": "b"}}))
+	s.is.NoErr(q.Every("nightly", worqr.Interval(24*time.Hour), []byte("back up"), &worqr.EveryOptions{Headers: map[string]string{"a": "b"}, Expression: "0 3 * * *\n"}))
 	starts, end := make(chan *worqr.Task, 9), make(chan bool)
 	q.Handle(func(_ context.Context, t *worqr.Task) error {
 		starts <- t
@@ -46,7 +46,9 @@ func TestRecurring(t *testing.T) {
 	}
 	row := listed(func(row map[string]any) bool { return row["next"] != nil })
 	s.is.Equal([]any{row["queue"], row["key"], row["asserted"]}, []any{"q", "nightly", true})
-	s.is.True(strings.Contains(s.run(exitWell, "recurring"), "  nightly  in "))
+	s.is.True(strings.Contains(s.run(exitWell, "recurring"), "  nightly  0 3 * * *\\n  in "))
+	s.is.True(strings.Contains(s.run(exitWell, "explain", "q", "--key", "nightly"), `("0 3 * * *\n")`))
+	s.is.Equal(row["expression"], "0 3 * * *\n")
 	s.is.True(strings.HasPrefix(s.run(exitWell, "run-now", "q", "nightly"), "it runs once more, as soon as a worker of the queue is free"))
 	task := <-starts
 	s.is.Equal([]string{string(task.Payload), task.Headers["a"]}, []string{"back up", "b"})
@@ -57,6 +59,7 @@ func TestRecurring(t *testing.T) {
 	s.is.NoErr(q.Every("nightly", worqr.Interval(time.Second), []byte("back up"), nil)) // not only at night
 	task = <-starts
 	listed(func(row map[string]any) bool { return row["current"] != nil })
+	s.is.True(strings.Contains(s.run(exitWell, "recurring", "q"), "  every 1s  "))
 	s.is.True(strings.Contains(s.run(exitWell, "recurring", "q"), "running"))
 	recurs, ok := s.rows(exitWell, "explain", "q", "--key", "nightly")[0]["recurs"].(map[string]any)
 	s.is.True(ok && recurs["asserted"] == true && recurs["current"] != nil)

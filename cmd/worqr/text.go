@@ -54,16 +54,21 @@ func age(d time.Duration) string {
 	case d < time.Minute:
 		return fmt.Sprintf("%.1fs", d.Seconds())
 	case d < 48*time.Hour:
-		text := d.Round(time.Second).String()
-		if short, ok := strings.CutSuffix(text, "m0s"); ok {
-			text = short + "m"
-		}
-		if short, ok := strings.CutSuffix(text, "h0m"); ok {
-			text = short + "h"
-		}
-		return text
+		return whole(d)
 	}
 	return fmt.Sprintf("%dd%dh", d/(24*time.Hour), d%(24*time.Hour)/time.Hour)
+}
+
+// whole formats a duration in whole seconds, without units of 0.
+func whole(d time.Duration) string {
+	text := d.Round(time.Second).String()
+	if short, ok := strings.CutSuffix(text, "m0s"); ok {
+		text = short + "m"
+	}
+	if short, ok := strings.CutSuffix(text, "h0m"); ok {
+		text = short + "h"
+	}
+	return text
 }
 
 // sinceMoment returns how long ago t was; "-" if that isn't known.

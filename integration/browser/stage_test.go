@@ -49,7 +49,7 @@ func stage(t testing.TB) *fleet {
 	cron := peertest.Open(t, worqr.Options{Prefix: f.prefix, Name: "cron"})
 	jobs := cron.Queue("jobs")
 	jobs.Handle(func(context.Context, *worqr.Task) error { f.runs.Add(1); return nil }, nil)
-	peertest.Must(t, jobs.Every("cleanup", worqr.Interval(24*time.Hour), []byte("all"), nil))
+	peertest.Must(t, jobs.Every("cleanup", worqr.Interval(24*time.Hour), []byte("all"), &worqr.EveryOptions{Expression: "0 0 * * *"}))
 	peertest.Run(t, cron)
 	peertest.Eventually(t, "cleanup is planned", func() bool { return has(t, jobs, "cleanup") })
 	return f

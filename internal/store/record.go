@@ -171,11 +171,12 @@ func IsDigest(text string) bool {
 
 // Metadata has the properties of a task that only its worker needs. In Redis it's text, before the
 // payload: for each property a letter, a length, a colon and that many bytes. The letters are
-// t (timeout), m (retries), and h with the name of a header, followed by v with its value. Readers
-// skip letters that they don't know.
+// t (timeout), m (retries), e (expression), and h with the name of a header, followed by v with its
+// value. Readers skip letters that they don't know.
 type Metadata struct {
 	Timeout    time.Duration     // in ms; 0: the queue's
 	MaxRetries int               // 0: the queue's; negative: none
+	Expression string            // of a schedule, for people
 	Headers    map[string]string // nil: none
 }
 
@@ -193,6 +194,9 @@ func (m *Metadata) Append(b []byte) []byte {
 	}
 	if m.MaxRetries != 0 {
 		b = appendField(b, 'm', strconv.Itoa(max(m.MaxRetries, 0)))
+	}
+	if m.Expression != "" {
+		b = appendField(b, 'e', m.Expression)
 	}
 	for _, name := range slices.Sorted(maps.Keys(m.Headers)) {
 		b = appendField(b, 'h', name)
@@ -232,6 +236,8 @@ func parseMetadata(text string) (m Metadata, ok bool) {
 			} else if m.MaxRetries = int(min(number, 1<<30)); m.MaxRetries == 0 {
 				m.MaxRetries = -1
 			}
+		case 'e':
+			m.Expression = value
 		case 'h':
 			header = value
 		case 'v':

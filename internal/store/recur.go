@@ -170,7 +170,8 @@ func recurringTask(replies []redisconn.Reply, now int64) (t inspect.RecurringTas
 	} else if r.Occurrence {
 		t.Next = Moment(r.Due)
 	}
-	times, _, _ := strings.Cut(fields[0], "|")
+	times, record, _ := strings.Cut(fields[0], "|")
+	t.Expression = ReadRecord([]byte(record), false).Metadata.Expression
 	for word := range strings.FieldsSeq(times) {
 		at := numberIn(word)
 		if at <= passed {

@@ -45,7 +45,7 @@ func newLine(t *testing.T) *redisconn.Line {
 func TestRecurring(t *testing.T) {
 	is := redistest.Parallel(t)
 	line, q := newLine(t), keys.NewSpace(redistest.Prefix(t)).Queue("q")
-	one := Record{Payload: []byte("a"), Metadata: Metadata{MaxRetries: 3}, Keep: time.Minute, Expires: 5000}
+	one := Record{Payload: []byte("a"), Metadata: Metadata{MaxRetries: 3, Expression: "@hourly"}, Keep: time.Minute, Expires: 5000}
 	times := recurs(t, line, q, "k:x", one, 10, 20, 30)
 	under := func() *inspect.RecurringTask {
 		t.Helper()
@@ -63,7 +63,7 @@ func TestRecurring(t *testing.T) {
 		return only
 	}
 	r := under()
-	is.Equal(*r, inspect.RecurringTask{Key: "x", Next: Moment(times[0]), Times: []time.Time{Moment(times[0]), Moment(times[1]), Moment(times[2])}, Asserted: true})
+	is.Equal(*r, inspect.RecurringTask{Key: "x", Expression: "@hourly", Next: Moment(times[0]), Times: []time.Time{Moment(times[0]), Moment(times[1]), Moment(times[2])}, Asserted: true})
 
 	remove := func() {
 		t.Helper()
