@@ -48,6 +48,8 @@ func commands() []entry {
 				"While Redis can't be reached, the command says so and keeps trying. Events are sent, not stored: without watchers, they cost nothing."},
 		{"look", "explain", &explainCommand{}, "Show where a task is and why it isn't running.",
 			"The payload is not printed. Tasks with keys, such as those of \"worqr enqueue --header\", are found only by --key or --header. The exit status is 0 if there's a copy of the task, 1 if there's none, and 2 if the command failed."},
+		{"look", "find", &findCommand{}, "Find a task in all queues.",
+			"Explains the copies of a task as \"worqr explain\" does, on each queue that has any; failed tasks count. A queue can be searched for 3 s. The exit status is 0 if there's a copy of the task, 1 if there's none, and 2 if the command failed, or some queues can't be read: each of these has a row with the error."},
 		{"look", "check", &checkCommand{}, "Check a fleet's keys in Redis for damage, stuck tasks and risky settings. It's safe while the fleet is running.",
 			"Findings are ranked by harm: lost (work is refused or gone), stopped (nothing moves on a queue), stuck (some tasks stand still), risk, notice. There is one line for each cause, the worst first. " +
 				"The exit status is 0 if there are only notices and silenced findings, 1 if there are others, and 2 if the check itself failed or no worqr keys have the prefix, so you can use it for alerts. In JSON, ok is true if the status is 0. " +

@@ -12,29 +12,46 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-type explainCommand struct {
-	onQueue
+// A sought task is given by one of these.
+type sought struct {
 	Payload *string `arg:"" optional:"" help:"Payload of the task. Without it, --key or --header, the payload is read from standard input, byte for byte: use printf, since echo adds a newline. For an empty payload, pass \"\"."`
 	Key     *string `placeholder:"KEY" help:"Explain the tasks under this key, whatever their payload."`
-	Header  *string `placeholder:"NAME=VALUE" help:"Explain up to ten tasks with this header, and show their keys."`
+	Header  *string `placeholder:"NAME=VALUE" help:"Explain up to ten tasks of a queue with this header, and show their keys."`
 }
 
-func (c *explainCommand) Validate() error {
+func (s *sought) Validate() error {
 	given := 0
-	for _, by := range []*string{c.Payload, c.Key, c.Header} {
+	for _, by := range []*string{s.Payload, s.Key, s.Header} {
 		if by != nil {
 			given++
 		}
 	}
 	switch {
-	case given > 1 && c.Header == nil:
+	case given > 1 && s.Header == nil:
 		return usage("expected a payload or --key, not both")
 	case given > 1:
 		return usage("expected one of a payload, --key and --header")
-	case c.Header != nil && !strings.Contains(*c.Header, "="):
+	case s.Header != nil && !strings.Contains(*s.Header, "="):
 		return usage("the value of --header is not valid; write NAME=VALUE")
 	}
 	return nil
+}
+
+func (s *sought) query(ctx context.Context, con *console) (by worqr.Query, err error) {
+	switch {
+	case s.Key != nil:
+		by.Key = *s.Key
+	case s.Header != nil:
+		by.Header, by.Value, _ = strings.Cut(*s.Header, "=")
+	default:
+		by.Payload, err = con.payload(ctx, s.Payload)
+	}
+	return by, err
+}
+
+type explainCommand struct {
+	onQueue
+	sought
 }
 
 // An explanationRow is where a task is, why it doesn't run, and the commands that help.
@@ -44,36 +61,91 @@ type explanationRow struct {
 }
 
 func (c *explainCommand) Run(ctx context.Context, con *console, f *fleet) error {
-	e, err := c.explain(ctx, f.Queue(string(c.Queue)), con)
+	by, err := c.query(ctx, con)
 	if err != nil {
 		return err
 	}
-	fixes, names := c.fixesOf(e), map[string]string{}
-	if !c.JSON && slices.ContainsFunc(e.Copies, func(t inspect.TaskCopy) bool { return len(t.Attempts) > 0 }) {
-		names = workerNames(ctx, f)
+	e, err := f.Queue(string(c.Queue)).Explain(ctx, by)
+	if err != nil {
+		return err
 	}
-	err = c.tell(con.out, explanationRow{e, fixes}, "%s", c.text(e, fixes, names))
+	err = c.explained(ctx, con, f, c.form, &c.target, e)
 	if err == nil && len(e.Copies) == 0 && e.NotSearched > 0 {
 		return fmt.Errorf("not found in the first 100,000 tasks; not searched: %s", words.Counted(e.NotSearched, "task"))
 	}
 	return toldIf(len(e.Copies) == 0 && e.Recurs == nil, err)
 }
 
+type findCommand struct {
+	target
+	form
+	sought
+}
+
+func (c *findCommand) Run(ctx context.Context, con *console, f *fleet) error {
+	by, err := c.query(ctx, con)
+	if err != nil {
+		return err
+	}
+	names, err := f.names(ctx, nil)
+	if err != nil {
+		return err
+	}
+	found, bad, left := 0, 0, 0
+	for e, err := range eachOf(ctx, names, func(ctx context.Context, name queueName) (*inspect.Explanation, error) {
+		return f.Queue(string(name)).Explain(ctx, by)
+	}) {
+		u := asUnread(err)
+		switch {
+		case u != nil:
+			bad++
+			err = c.tell(con.out, u.row(), "%s", printable(u.Error()))
+		case err != nil:
+		case len(e.Copies) > 0 || e.Recurs != nil:
+			found++
+			err = c.explained(ctx, con, f, c.form, &c.target, e)
+		default:
+			left += e.NotSearched
+		}
+		if err != nil {
+			return err
+		}
+	}
+	switch {
+	case bad > 0:
+		return someUnread(bad)
+	case left > 0:
+		con.say("only the first 100,000 tasks of a queue are searched; not searched: %s", words.Counted(left, "task"))
+	case found == 0:
+		return nothing("no queue has the task: it was never enqueued, or it's done, canceled or deleted")
+	}
+	return toldIf(found == 0, nil)
+}
+
+// explained prints an explanation, and the commands that help.
+func (s *sought) explained(ctx context.Context, con *console, f *fleet, as form, t *target, e *inspect.Explanation) error {
+	fixes, names := t.fixesOf(e), map[string]string{}
+	if !as.JSON && slices.ContainsFunc(e.Copies, func(t inspect.TaskCopy) bool { return len(t.Attempts) > 0 }) {
+		names = workerNames(ctx, f)
+	}
+	return as.tell(con.out, explanationRow{e, fixes}, "%s", s.text(t, e, fixes, names))
+}
+
 // text returns the explanation in sentences, with the attempts that failed and advice, and with the keys if they
 // distinguish copies. names are those of workers.
-func (c *explainCommand) text(e *inspect.Explanation, fixes []string, names map[string]string) string {
+func (s *sought) text(t *target, e *inspect.Explanation, fixes []string, names map[string]string) string {
 	lines := e.Sentences()
-	for i, t := range e.Copies {
-		if c.Header != nil {
-			lines[i] = keyText(t.Key) + ": " + lines[i]
+	for i, found := range e.Copies {
+		if s.Header != nil {
+			lines[i] = keyText(found.Key) + ": " + lines[i]
 		}
-		lines[i] += attemptsText(t.Attempts, names)
+		lines[i] += attemptsText(found.Attempts, names)
 	}
 	for _, fix := range fixes {
 		lines = append(lines, "  try: "+fix)
 	}
 	if slices.ContainsFunc(e.Copies, func(t inspect.TaskCopy) bool { return slices.Contains(t.Reasons, inspect.ReasonNoWorker) }) {
-		lines = append(lines, "  "+c.service(e.Queue))
+		lines = append(lines, "  "+t.service(e.Queue))
 	}
 	return strings.Join(lines, "\n")
 }
@@ -92,20 +164,4 @@ func attemptsText(attempts []inspect.Attempt, names map[string]string) string {
 		return []string{sinceMoment(a.EndedAt), age(a.EndedAt.Sub(a.StartedAt)), printable(cmp.Or(names[a.WorkerID], a.WorkerID)), brief(a.Error, 200)}
 	})
 	return strings.ReplaceAll(strings.TrimSuffix("\n"+b.String(), "\n"), "\n", "\n  ")
-}
-
-func (c *explainCommand) explain(ctx context.Context, q *worqr.Queue, con *console) (*inspect.Explanation, error) {
-	var by worqr.Query
-	switch {
-	case c.Key != nil:
-		by.Key = *c.Key
-	case c.Header != nil:
-		by.Header, by.Value, _ = strings.Cut(*c.Header, "=")
-	default:
-		var err error
-		if by.Payload, err = con.payload(ctx, c.Payload); err != nil {
-			return nil, err
-		}
-	}
-	return q.Explain(ctx, by)
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"os"
 	"slices"
@@ -221,6 +222,31 @@ func TestExplainFixes(t *testing.T) {
 	s.run(exitWell, "resume", "q")
 	s.is.True(strings.Contains(s.run(exitWell, "explain", "q", "x"), "\n  start the service that handles it (`worqr work --prefix "))
 	s.is.Equal(s.rows(exitWell, "explain", "q", "x")[0]["fixes"], []any{})
+}
+
+// A task is found in whichever queues have it, the failed ones too.
+func TestFind(t *testing.T) {
+	s := newShell(t)
+	request := map[string]string{"request": "7"}
+	peertest.Add(t, s.peer.Queue("mails"), worqr.TaskSpec{Key: "ann", Payload: []byte("x"), Headers: request})
+	bills := peertest.Working(t, s.peer, "bills")
+	peertest.Add(t, bills, worqr.TaskSpec{Key: "bill", Payload: []byte("y"), Headers: request})
+	peertest.Must(t, peertest.Take(t, bills).Fail(t.Context(), errors.New("no such account")))
+	s.is.NoErr(s.peer.Queue("other").Enqueue(t.Context(), []byte("x")))
+
+	rows := s.rows(exitWell, "find", "--header", "request=7")
+	s.is.Equal(all(rows, "queue"), []any{"bills", "mails"})
+	text := s.run(exitWell, "find", "--header", "request=7")
+	s.is.True(strings.Contains(text, `Failed on "bills" at `) && strings.Contains(text, `ann: Waiting on "mails".`) && strings.Contains(text, "try: worqr failed"))
+	s.is.Equal(all(s.rows(exitWell, "find", "--key", "ann"), "queue"), []any{"mails"})
+	s.is.Equal(all(s.rows(exitWell, "find", "x"), "queue"), []any{"other"})
+	s.is.True(strings.Contains(s.run(exitUnwell, "find", "z"), "no queue has the task"))
+	s.run(exitFailed, "find", "--header", "request")
+
+	redistest.Do(t, redistest.Conn(t), "DEL", s.args[3]+":tasks:{mails}")
+	redistest.Do(t, redistest.Conn(t), "SET", s.args[3]+":tasks:{mails}", "x")
+	text = s.run(exitFailed, "find", "--key", "bill")
+	s.is.True(strings.Contains(text, `queue "mails" can't be read: `) && strings.Contains(text, `Failed on "bills"`))
 }
 
 // watching watches queue q for three events.
