@@ -19,24 +19,31 @@ const patience = time.Minute
 func WaitIdle(t testing.TB, queues ...*worqr.Queue) {
 	t.Helper()
 	began := time.Now()
-	for pause := time.Millisecond; ; pause = min(2*pause, 20*time.Millisecond) {
-		busy := ""
+	pause, before := time.Millisecond, int64(-1)
+	for {
+		busy, starts := "", int64(0)
 		for _, q := range queues {
-			if isBusy(t, q) {
+			is, started := isBusy(t, q)
+			if starts += started; is {
 				busy = q.Name()
 			}
 		}
-		if busy == "" {
+		switch {
+		case busy == "" && starts == before:
 			return
-		}
-		if time.Since(began) > patience {
+		case busy == "": // a task may have moved to where it had been looked for; without a start, it's found there now
+			before = starts
+			continue
+		case time.Since(began) > patience:
 			t.Fatalf("%q isn't idle after %v", busy, patience)
 		}
 		time.Sleep(pause)
+		pause, before = min(2*pause, 20*time.Millisecond), -1
 	}
 }
 
-func isBusy(t testing.TB, q *worqr.Queue) bool {
+// isBusy reports whether tasks wait, run or are due, and how many have started so far.
+func isBusy(t testing.TB, q *worqr.Queue) (busy bool, started int64) {
 	t.Helper()
 	ctx := context.Background()
 	s, err := q.Stats(ctx)
@@ -44,18 +51,18 @@ func isBusy(t testing.TB, q *worqr.Queue) bool {
 		t.Fatal(err)
 	}
 	if s.Running > 0 || s.Waiting > 0 && !s.Paused {
-		return true
+		return true, s.Tokens
 	}
 	if s.Scheduled == 0 || s.Paused {
-		return false
+		return false, s.Tokens
 	}
 	for next, err := range q.Named(ctx, inspect.NamedScheduled, inspect.NamedBlocked) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		return next.State == inspect.NamedBlocked || !next.DueAt.After(time.Now())
+		return next.State == inspect.NamedBlocked || !next.DueAt.After(time.Now()), s.Tokens
 	}
-	return false
+	return false, s.Tokens
 }
 
 // A Task is a task that waits in a queue.

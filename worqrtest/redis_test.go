@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -241,6 +242,30 @@ func TestURL(t *testing.T) {
 	}
 	if url := r.URL(); url != r.URL() || !slices.Contains(r.Miniredis().Keys(), "worqr:registry") {
 		t.Error("another server")
+	}
+}
+
+// A task that enqueues another one, on a queue that was looked at before, isn't missed, nor one that returns to its own.
+func TestWaitIdleAcross(t *testing.T) {
+	t.Parallel()
+	peer := Start(t).Peer(nil)
+	there, back := peer.Queue("there"), peer.Queue("back")
+	const hops = 2_000
+	var n atomic.Int32
+	hop := func(to *worqr.Queue) worqr.Handler {
+		return func(ctx context.Context, task *worqr.Task) error {
+			if n.Add(1) >= hops {
+				return nil
+			}
+			return to.Enqueue(ctx, task.Payload)
+		}
+	}
+	there.Handle(hop(back), nil)
+	back.Handle(hop(there), nil)
+	defer peer.Serve()()
+	must(t, there.Enqueue(t.Context(), []byte("x")))
+	if WaitIdle(t, there, back); n.Load() != hops {
+		t.Errorf("idle after %d hops", n.Load())
 	}
 }
 

@@ -305,11 +305,14 @@ var (
 	errLost = errors.New("tasks were lost")
 )
 
-// drain waits until all tasks have ended, or time is up.
+// drain waits until all tasks have ended, or time is up. It looks twice: a task that is put back may move while it looks.
 func (d *demo) drain(ctx context.Context) error {
+	started := int64(-1)
 	err := every(ctx, 50*time.Millisecond, func() (bool, error) {
 		s, err := d.queue.Stats(ctx)
-		return s.Waiting+s.Scheduled+s.Running == 0, err
+		last := started
+		started = s.Tokens
+		return s.Waiting+s.Scheduled+s.Running == 0 && started == last, err
 	})
 	if context.Cause(ctx) == errEnd {
 		d.say("time is up; the peers finish their running tasks, and leave")

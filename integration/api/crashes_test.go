@@ -58,7 +58,7 @@ func TestMaxCrashes(t *testing.T) {
 					is.Equal(receive(t, got, 1), []string{"behind"})
 					eventually(t, "it has failed", func() bool { return stats(t, q).Failed == 1 })
 				}
-				eventually(t, "nothing runs", func() bool { s := stats(t, q); return s.Running+s.Waiting+s.Scheduled == 0 })
+				allDone(t, q)
 				stop()
 				is.Equal(p.Stats().TakenOver, int64(0))
 				is.Equal(p.Stats().Stopped, int64(0))

@@ -108,11 +108,7 @@ func receive[T any](t testing.TB, from <-chan T, n int) []T {
 // atOnce is a Backoff without a delay.
 func atOnce(*worqr.Task, error) time.Duration { return 0 }
 
-// allDone waits until the queue is empty and nothing runs.
 func allDone(t testing.TB, q *worqr.Queue) {
 	t.Helper()
-	eventually(t, "all is done", func() bool {
-		s := stats(t, q)
-		return s.Waiting+s.Scheduled+s.Running == 0
-	})
+	peertest.AllDone(t, q)
 }

@@ -268,10 +268,7 @@ func (h *handling) run(t *testing.T, c cell) {
 		}
 		w.enqueue(proof)
 		o.until("it does another task", func() bool { return o.starts[proof] > 0 })
-		peertest.Eventually(t, "all is done", func() bool {
-			s := redistest.Sure(w.queue.Stats(t.Context()))(t)
-			return s.Waiting+s.Scheduled+s.Running == 0
-		})
+		peertest.AllDone(t, w.queue)
 		p.Tell("leave")
 		o.until("it has left", func() bool { return o.left != "" })
 	}

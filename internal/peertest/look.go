@@ -180,6 +180,20 @@ func Eventually(t testing.TB, what string, holds func() bool) {
 	}
 }
 
+// AllDone waits until no task of the queue waits or runs. It takes two looks without a start between them, since a task
+// may move while one looks.
+func AllDone(t testing.TB, q *worqr.Queue) {
+	t.Helper()
+	before := int64(-1)
+	Eventually(t, "all is done", func() bool {
+		s, last := redistest.Sure(q.Stats(t.Context()))(t), before
+		if before = s.Tokens; s.Waiting+s.Scheduled+s.Running > 0 {
+			before = -1
+		}
+		return before >= 0 && before == last
+	})
+}
+
 // Waiting lists the tasks on the list, front first.
 func Waiting(t testing.TB, q *worqr.Queue) []string {
 	t.Helper()
