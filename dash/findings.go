@@ -36,7 +36,7 @@ func (d *dashboard) findings(s *snapshot, queue string) (all []inspect.Finding, 
 		id := idOf(f)
 		switch {
 		case !of(f) || !worth(f) || outdated(f, s, at):
-		case seen[id] && f.Kind == "retrying": // only a check knows why
+		case seen[id] && knowsMore[f.Kind]:
 			all = slices.DeleteFunc(all, func(o inspect.Finding) bool { return idOf(o) == id })
 			all = append(all, f)
 		case !seen[id]:
@@ -113,6 +113,9 @@ func outdated(f inspect.Finding, s *snapshot, checked time.Time) bool {
 	}
 	return false
 }
+
+// knowsMore are the findings of which only a check knows why, or since when.
+var knowsMore = map[inspect.FindingKind]bool{"retrying": true, "failing": true, "stalled": true}
 
 // fresh are the findings of a check that each snapshot shows, if they're still there.
 var fresh = map[inspect.FindingKind]bool{

@@ -24,7 +24,7 @@ var fixes = map[inspect.FindingKind]string{
 	"evicted":       "workers",
 	"leases":        "workers",
 	"clock":         "workers",
-	"starved":       "queues QUEUE",
+	"starved":       "queues",
 	"crashing":      "running QUEUE",
 	"failing":       "failed QUEUE",
 	"dropped":       "failed QUEUE",

@@ -161,21 +161,21 @@ func ofQueues() map[string]failure {
 		"stuck handler": {stage: func(w *ward) {
 			w.worker(worqr.Options{Name: "api-1"}, w.hangs(), &worqr.HandleOptions{Timeout: 50 * time.Millisecond, Grace: 50 * time.Millisecond, MaxRetries: -1})
 			w.send("x", 1)
-		}, banner: "Stuck handlers 1 handler runs on after the end of its context. Worker api-1 (pid ",
-			check: "stuck (stuck-handler): 1 handler runs on after the end of its context. Worker api-1 (pid ",
+		}, banner: "Stuck handlers 1 handler hasn't returned, though its attempt timed out or was stopped. Worker api-1 (pid ",
+			check: "stuck (stuck-handler): 1 handler hasn't returned, though its attempt timed out or was stopped. Worker api-1 (pid ",
 			log:   "a handler didn't return after its context ended", alert: "WorqrStuckHandlers"},
 		"tasks fail": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no such mailbox")) }, nil)
 			w.known()
 			w.send("x", 20)
-		}, banner: "Tasks are failing emails 20 tasks have failed for good lately, far more than usual.",
-			check: "stuck (failing) on emails (failed): 20 tasks have failed for good lately, far more than usual.", log: "task failed for good", alert: "WorqrTasksFail"},
+		}, banner: "Tasks are failing emails 20 tasks have failed for good, far more than usual.",
+			check: "stuck (failing) on emails (failed): 20 tasks have failed for good, far more than usual.", step: " The last errors: no such mailbox (20 tasks). ", log: "task failed for good", alert: "WorqrTasksFail"},
 		"retry storm": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, func(context.Context, *worqr.Task) error { return errors.New("the mail server is away") },
 				&worqr.HandleOptions{MaxRetries: 9, Backoff: func(*worqr.Task, error) time.Duration { return time.Hour }})
 			w.send("x", 300)
-		}, banner: "Many tasks are retried emails 300 tasks are waiting for a retry. The last errors: 300 tasks: the mail server is away. Fix what makes them fail.",
-			check: "stuck (retrying) on emails: 300 tasks are waiting for a retry. The last errors: 300 tasks: the mail server is away. Fix what makes them fail.",
+		}, banner: "Many tasks are retried emails 300 tasks are waiting for a retry. The last errors: the mail server is away (300 tasks). Fix what makes them fail.",
+			check: "stuck (retrying) on emails: 300 tasks are waiting for a retry. The last errors: the mail server is away (300 tasks). Fix what makes them fail.",
 			log:   "task failed and will be retried", alert: "WorqrRetryStorm"},
 		"poison payload": {stage: func(w *ward) {
 			q := w.worker(worqr.Options{Name: "api-1", Lease: time.Second}, w.hangs(), &worqr.HandleOptions{Concurrency: 5})
@@ -193,8 +193,8 @@ func ofQueues() map[string]failure {
 				})
 				redistest.Sure(w.peer.FailWorker(w.t.Context(), id))(w.t)
 			}
-		}, banner: "A task may crash its workers emails 1 task was held by several workers that died, hung or lost Redis. One has lost 2 workers.",
-			check: "stuck (crashing) on emails: 1 task was held by several workers that died, hung or lost Redis. One has lost 2 workers.", log: "this worker was evicted", alert: "WorqrTaskCrashes"},
+		}, banner: "A task may crash its workers emails 1 task was held by several workers that died, hung or lost their connection to Redis. There were 2 of them.",
+			check: "stuck (crashing) on emails: 1 task was held by several workers that died, hung or lost their connection to Redis. There were 2 of them.", log: "this worker was evicted", alert: "WorqrTaskCrashes"},
 		"slots hang": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, w.hangs(), &worqr.HandleOptions{Concurrency: 1, Prefetch: -1})
 			w.send("x", 3)
@@ -208,8 +208,8 @@ func ofQueues() map[string]failure {
 			redistest.Sure(w.peer.Queue("images").Add(w.t.Context(), worqr.TaskSpec{Payload: []byte("x")}))(w.t)
 			eventually(w.t, "it's busy", func() bool { return peertest.Stats(w.t, w.peer.Queue("images")).Running == 1 })
 			w.send("x", 3)
-		}, limits: soon, flags: []string{"--max-age", "1s"}, banner: "A queue gets no slot emails 3 tasks are waiting on this queue, nothing runs there, and no worker has room: other queues use its Capacity.",
-			check: "stuck (starved) on emails: 3 tasks are waiting on this queue, nothing runs there, and no worker has room: other queues use its Capacity.", alert: "WorqrStalled"},
+		}, limits: soon, flags: []string{"--max-age", "1s"}, banner: "A queue gets no slot emails 3 tasks are waiting on this queue, nothing runs there, and no worker has room: other queues use up its Capacity.",
+			check: "stuck (starved) on emails: 3 tasks are waiting on this queue, nothing runs there, and no worker has room: other queues use up its Capacity.", alert: "WorqrStalled"},
 		"growing backlog": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, w.hangs(), &worqr.HandleOptions{Concurrency: 1, Prefetch: -1})
 			w.send("x", 1)
@@ -217,14 +217,14 @@ func ofQueues() map[string]failure {
 			payloads := make([][]byte, 3000)
 			peertest.Must(w.t, w.peer.Queue("emails").Enqueue(w.t.Context(), payloads...))
 		}, banner: "The backlog is large emails 3,000 tasks are waiting. That's 3,000 more than ", flags: []string{"--max-waiting", "1000"},
-			check: "stuck (backlog) on emails: 3,000 tasks are waiting. The limit is 1000. Add workers", alert: "WorqrBacklogGrows"},
+			check: "stuck (backlog) on emails: 3,000 tasks are waiting. The limit is 1000. Find out", alert: "WorqrBacklogGrows"},
 		"a recurring task fails": {stage: func(w *ward) {
 			p := w.admit(w.server.URL(), worqr.Options{}, 0)
 			p.Queue("emails").Handle(func(context.Context, *worqr.Task) error { return worqr.Permanent(errors.New("no disk")) }, nil)
 			peertest.Must(w.t, p.Queue("emails").Every("nightly", worqr.Interval(20*time.Second), nil, nil))
 			w.run(p)
 		}, banner: "A recurring task fails emails The last run of 1 recurring task didn't succeed. nightly, due at ",
-			check: "stuck (job-failed) on emails: The last run of 1 recurring task didn't succeed. nightly, due at ", log: "task failed for good", alert: "WorqrRecurringTask"},
+			check: "stuck (job-failed) on emails: The last run of 1 recurring task didn't succeed. nightly, due at ", step: ", failed: no disk. ", log: "task failed for good", alert: "WorqrRecurringTask"},
 		"a recurring task is gone": {stage: func(w *ward) {
 			p := w.admit(w.server.URL(), worqr.Options{Lease: time.Second}, 0)
 			p.Queue("emails").Handle(done, nil)
@@ -232,8 +232,8 @@ func ofQueues() map[string]failure {
 			stop := w.run(p)
 			w.worker(worqr.Options{Lease: time.Second}, done, nil)
 			stop()
-		}, banner: "A recurring task is gone emails 1 recurring task doesn't run anymore, since no running peer has its schedule. nightly ended ",
-			check: "risk (job-gone) on emails: 1 recurring task doesn't run anymore, since no running peer has its schedule. nightly ended ", log: "schedules ended: no running peer has them", alert: "WorqrRecurringTask"},
+		}, banner: "A recurring task is gone emails 1 recurring task doesn't run anymore, since no running peer has its schedule. The schedule of nightly ended ",
+			check: "risk (job-gone) on emails: 1 recurring task doesn't run anymore, since no running peer has its schedule. The schedule of nightly ended ", log: "schedules ended: no running peer has them", alert: "WorqrRecurringTask"},
 	}
 }
 
@@ -241,7 +241,7 @@ func ofQueues() map[string]failure {
 func ofFleets() map[string]failure {
 	return map[string]failure{
 		"wrong password": {early: func(w *ward) { w.observe("redis://worker:rotated@" + w.server.Addr()) },
-			banner: "Redis refuses the login list queues: login refused: ", check: "worqr: check: login refused: ", alert: "WorqrDenied"},
+			banner: "Redis refuses the login 127.0.0.1:", check: "worqr: check: login refused: ", alert: "WorqrDenied"},
 		"Redis is down": {stage: func(w *ward) { w.server.Kill() },
 			banner: "Redis can't be reached Nothing listens at 127.0.0.1:", check: "worqr: check: ", step: ": start Redis.", alert: "WorqrQueuesUnreadable", none: true},
 		"the network drops": {early: func(w *ward) {
@@ -249,7 +249,7 @@ func ofFleets() map[string]failure {
 			w.observe(link.URL())
 			w.cut = func() { link.Mute(true); link.Deafen(true) }
 		}, stage: func(w *ward) { w.cut() },
-			banner: "Redis can't be reached 127.0.0.1:", check: "worqr: check: ", step: " doesn't answer: Redis hangs, or the network drops what is sent. Look at its process, then at the network.", alert: "WorqrQueuesUnreadable", none: true},
+			banner: "Redis can't be reached 127.0.0.1:", check: "worqr: check: ", step: " doesn't answer: Redis hangs, or the network drops packets. Look at its process, then at the network.", alert: "WorqrQueuesUnreadable", none: true},
 		"Redis is slow": {early: func(w *ward) { w.observe(redistest.Far(w.t, w.server.Addr(), 300*time.Millisecond).URL()) },
 			stage:  func(w *ward) { w.worker(worqr.Options{}, done, nil) },
 			banner: "Redis is slow Redis took 3", check: "risk (slow-redis): Redis took 3", alert: "WorqrRedisSlow"},
@@ -285,13 +285,13 @@ func ofFleets() map[string]failure {
 			redistest.Do(w.t, c, "PEXPIRE", w.prefix+":worker:dead00000", 60_000)
 			peertest.Dead(w.t, c, w.prefix, "emails", time.Second, 1)
 			eventually(w.t, "it's evicted", func() bool { return peertest.Stats(w.t, w.peer.Queue("emails")).Workers == 1 })
-		}, banner: "Workers were evicted 1 worker died, hung or lost Redis lately, and its tasks were returned. api-7, ",
-			check: "notice (evicted): 1 worker died, hung or lost Redis lately, and its tasks were returned. api-7, ", log: "evicted a worker whose lease expired", alert: "WorqrWorkerEvicted"},
+		}, banner: "Workers were evicted 1 worker died, hung or lost its connection to Redis, and its tasks went back to the queue. api-7, ",
+			check: "notice (evicted): 1 worker died, hung or lost its connection to Redis, and its tasks went back to the queue. api-7, ", log: "evicted a worker whose lease expired", alert: "WorqrWorkerEvicted"},
 		"all peers dead": {stage: func(w *ward) {
 			peertest.Dead(w.t, redistest.Dial(w.t, w.server.URL()), w.prefix, "emails", time.Second, 19)
 			w.send("x", 1)
-		}, banner: "No worker emails 20 tasks are waiting, and no worker serves this queue. 19 workers stopped sending heartbeats. If their processes run, something cuts them off from Redis. Start the service that handles it.",
-			check: "stopped (no-worker) on emails: 20 tasks are waiting, and no worker serves this queue. 19 workers stopped sending heartbeats. If their processes run, something cuts them off from Redis. Start the service that handles it.", alert: "WorqrQueueNotServed"},
+		}, banner: "No worker emails 20 tasks are waiting, and no worker serves this queue. All 19 workers stopped sending heartbeats: their processes have ended, or can't reach Redis. Start the service that handles it.",
+			check: "stopped (no-worker) on emails: 20 tasks are waiting, and no worker serves this queue. All 19 workers stopped sending heartbeats: their processes have ended, or can't reach Redis. Start the service that handles it.", alert: "WorqrQueueNotServed"},
 		"a deploy changes the lease": {stage: func(w *ward) {
 			w.worker(worqr.Options{Lease: 3 * time.Second}, done, nil)
 			w.worker(worqr.Options{Lease: 10 * time.Second}, done, nil)

@@ -123,5 +123,5 @@ func TestNotes(t *testing.T) {
 		return len(all) == 1
 	})
 	is.Equal(f.Severity, inspect.SeverityNotice)
-	is.True(strings.Contains(f.Text, "1 worker died, hung or lost Redis lately") && strings.Contains(f.Text, id))
+	is.True(strings.Contains(f.Text, "1 worker died, hung or lost its connection to Redis") && strings.Contains(f.Text, id))
 }

@@ -133,7 +133,11 @@ func (c *checkup) jobs(e *exam) error {
 		}
 		switch t.LastOutcome {
 		case "failed", "crashed", "lost":
-			add(jobFailed, t.Key, fmt.Sprintf(", due at %s, %s.", words.Moment(t.LastDue), t.LastOutcome))
+			detail := fmt.Sprintf(", due at %s, %s", words.Moment(t.LastDue), t.LastOutcome)
+			if wrong[jobFailed].Count == 0 {
+				detail += c.reason(e, &t)
+			}
+			add(jobFailed, t.Key, words.Stopped(detail))
 		}
 		if by := age(e.vitals.Now, t.Next); !t.Next.IsZero() && t.Current.IsZero() && by > limit && e.vitals.Paused == "" {
 			add(jobLate, t.Key, fmt.Sprintf(" was due %s ago.", words.Roughly(by)))
@@ -145,6 +149,20 @@ func (c *checkup) jobs(e *exam) error {
 		c.found(f)
 	}
 	return nil
+}
+
+// reason returns why the last occurrence failed, if it's among the newest failed tasks.
+func (c *checkup) reason(e *exam, r *inspect.RecurringTask) string {
+	name, left := fmt.Sprintf("%s@%d", store.NameOf(r.Key), r.LastDue.UnixMilli()), 100
+	for t, err := range store.FailedTasks(c.ctx, c.Runner, c.Space.Queue(e.name)) {
+		if left--; err != nil || left < 0 {
+			break
+		}
+		if f := t.Record.Failure; f != nil && f.Back == name {
+			return ": " + words.Shown(f.Error.Last())
+		}
+	}
+	return ""
 }
 
 // vitals are what a checkup knows about whether a queue does its work.
@@ -183,6 +201,7 @@ func (v *vitals) count(p *store.Part, kind string) {
 			switch ago := age(v.Now, time.UnixMilli(f.At)); {
 			case ago <= recently:
 				v.recent++
+				v.causes.add(f.Error.Last())
 			case ago <= recently+before:
 				v.earlier++
 			}
@@ -261,7 +280,7 @@ func (c causeCounts) say() string {
 	all := slices.SortedFunc(maps.Keys(c), func(a, b string) int { return cmp.Or(cmp.Compare(c[b], c[a]), cmp.Compare(a, b)) })
 	var said []string
 	for _, of := range all[:min(len(all), 2)] {
-		said = append(said, fmt.Sprintf("%s: %s", words.Counted(c[of], "task"), words.Shown(of)))
+		said = append(said, fmt.Sprintf("%s (%s)", words.Shown(of), words.Counted(c[of], "task")))
 	}
 	if len(said) == 0 {
 		return ""
@@ -285,9 +304,16 @@ func (c *crashes) add(n int) {
 	c.most = max(c.most, n)
 }
 
+func lostWith(c crashes) string {
+	if c.tasks == 1 {
+		return fmt.Sprintf("There were %d of them.", c.most)
+	}
+	return fmt.Sprintf("One task was held by %d of them.", c.most)
+}
+
 func (all *findings) crashes(v *vitals, q store.Keys) {
 	if c := v.crashing; c.tasks > 0 && !q.IsFailed() {
-		f := about(crashing, inspect.SeverityStuck, c.tasks, fmt.Sprintf("One has lost %d workers.", c.most))
+		f := about(crashing, inspect.SeverityStuck, c.tasks, lostWith(c))
 		f.Key = q.Tasks()
 		all.add(f)
 	}
@@ -328,7 +354,11 @@ func (all *findings) failures(v *vitals, q store.Keys, limits inspect.CheckOptio
 		all.add(about(failed, severity, v.failed, detail))
 	}
 	for i := from; i < len(*all); i++ {
-		(*all)[i].Key = keyOf(q, "ready")
+		f := &(*all)[i]
+		if f.Key = keyOf(q, "ready"); f.Kind == failing {
+			f.Detail = strings.TrimSpace(f.Detail + " " + v.causes.say())
+			f.Text = says.Of(string(failing)).Text(f.Count, false, f.Detail)
+		}
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
@@ -93,12 +94,12 @@ func TestCounts(t *testing.T) {
 	is.True(strings.HasPrefix(said[0], "retrying "+q.Schedule()+": 6 tasks are waiting for a retry. The limit is 5."))
 	is.Equal(len(v.judge(q, "q", inspect.CheckOptions{MaxBacklog: 6, MaxRetrying: 6})), 0)
 	for want, v := range map[string]vitals{
-		"1 task failed for good. All failed in the last 10 minutes. List them":                 {failed: 1, recent: 1},
-		"1 task failed for good. None failed in the last 10 minutes. List them":                {failed: 1},
-		"6 tasks failed for good. 3 of them failed in the last 10 minutes. List them":          {failed: 6, recent: 3},
-		"9 tasks have failed for good lately, far more than usual. That is within 10 minutes.": {failed: 99, recent: 9, earlier: 17},
-		"9 tasks failed for good. All failed in the last 10 minutes. List them":                {failed: 9, recent: 9, started: 100},
-		"99 tasks failed for good. 9 of them failed in the last 10 minutes. List them":         {failed: 99, recent: 9, earlier: 19},
+		"1 task failed for good. All failed in the last 10 minutes. List them":           {failed: 1, recent: 1},
+		"1 task failed for good. None failed in the last 10 minutes. List them":          {failed: 1},
+		"6 tasks failed for good. 3 of them failed in the last 10 minutes. List them":    {failed: 6, recent: 3},
+		"9 tasks have failed for good, far more than usual. That was within 10 minutes.": {failed: 99, recent: 9, earlier: 17},
+		"9 tasks failed for good. All failed in the last 10 minutes. List them":          {failed: 9, recent: 9, started: 100},
+		"99 tasks failed for good. 9 of them failed in the last 10 minutes. List them":   {failed: 99, recent: 9, earlier: 19},
 	} {
 		f := v.judge(q.Failed(), "q", inspect.CheckOptions{})[0]
 		is.True(strings.HasPrefix(f.Text, want))
@@ -134,7 +135,21 @@ func TestNextStep(t *testing.T) {
 		is.Equal(f.Text, step+" New tasks are refused. Handlers keep running, and no worker is evicted meanwhile.")
 	}
 	f := Judge(&inspect.Sight{Err: &net.OpError{Op: "read", Addr: at, Err: os.ErrDeadlineExceeded}})[0]
-	is.True(strings.Contains(f.Text, "doesn't answer: Redis hangs, or the network drops what is sent. Look at its process, then at the network."))
+	is.True(strings.Contains(f.Text, "doesn't answer: Redis hangs, or the network drops packets. Look at its process, then at the network."))
+}
+
+// A queue that gets no slot has neighbors on its workers, and one of them runs most.
+func TestStarved(t *testing.T) {
+	t.Parallel()
+	is := is.New(t)
+	sight := func(name string, running int, oldest time.Duration) inspect.QueueSight {
+		return inspect.QueueSight{Name: name, QueueStats: inspect.QueueStats{Workers: 1, Waiting: 1, Running: running, Oldest: oldest}}
+	}
+	all := Judge(&inspect.Sight{At: now, Workers: []inspect.Worker{{Name: "a", Queues: []string{"mails", "images", "bills"}}, {Name: "b", Queues: []string{"other"}}},
+		Queues: []inspect.QueueSight{sight("bills", 1, 0), sight("images", 2, 0), sight("mails", 0, time.Hour), sight("other", 9, 0)}})
+	is.True(slices.ContainsFunc(all, func(f inspect.Finding) bool {
+		return f.Kind == starved && strings.Contains(f.Text, "has waited for 1h0m0s. Most are used by images, where 2 tasks run. Raise Capacity")
+	}))
 }
 
 // The workers with different leases are told apart by when they started.
@@ -147,6 +162,6 @@ func TestLeasesDiffer(t *testing.T) {
 	all := Judge(&inspect.Sight{At: now, Workers: []inspect.Worker{worker(time.Hour, 3*time.Second), worker(20*time.Second, 10*time.Second)},
 		Server: inspect.ServerStats{RoundTrip: time.Second}})
 	is.Equal(len(all), 2)
-	is.True(strings.Contains(all[0].Text, " vm:7, started 60 minutes ago, has 3s; vm:7, started 20 seconds ago, has 10s. If a deploy"))
-	is.True(strings.HasPrefix(all[1].Text, "Redis took 1s to answer. If it takes as long as the lease of 3s, workers"))
+	is.True(strings.Contains(all[0].Text, " vm:7, started 60 minutes ago, has 3s; vm:7, started 20 seconds ago, has 10s. While a deploy"))
+	is.True(strings.HasPrefix(all[1].Text, "Redis took 1s to answer. Once it takes as long as the lease of 3s, workers"))
 }

@@ -76,11 +76,39 @@ func Judge(s *inspect.Sight) []inspect.Finding {
 		}
 		all.queue(q, known, s.Limits)
 	}
+	for i := range all {
+		if f := &all[i]; f.Kind == starved {
+			f.Detail += busiest(s, f.Queue)
+			f.Text = says.Of(string(starved)).Text(f.Count, false, f.Detail)
+		}
+	}
 	all.happened(s)
 	all = slices.DeleteFunc(all, func(f inspect.Finding) bool { return slices.Contains(s.Limits.Ignore, f.Kind) })
 	Silence(all, s.Silences, s.At)
 	slices.SortStableFunc(all, inspect.Finding.Compare)
 	return all
+}
+
+// busiest names the queue that uses most slots of the workers of another one.
+func busiest(s *inspect.Sight, starved string) string {
+	beside := map[string]bool{}
+	for i := range s.Workers {
+		if of := s.Workers[i].Queues; slices.Contains(of, starved) {
+			for _, q := range of {
+				beside[q] = true
+			}
+		}
+	}
+	var most *inspect.QueueSight
+	for i := range s.Queues {
+		if q := &s.Queues[i]; beside[q.Name] && q.Running > 0 && (most == nil || q.Running > most.Running) {
+			most = q
+		}
+	}
+	if most == nil {
+		return ""
+	}
+	return fmt.Sprintf(" Most are used by %s, where %s.", words.Shown(most.Name), words.Tasks(most.Running, "runs", "run"))
 }
 
 // Silence marks the findings that are silenced at a time.
@@ -125,7 +153,7 @@ func (all *findings) away(err error) {
 	text := words.Stopped(strings.TrimPrefix(err.Error(), "worqr: "))
 	switch {
 	case store.IsBadLogin(err):
-		all.add(inspect.Finding{Kind: denied, Severity: inspect.SeverityLost, Title: "Redis refuses the login", Text: text + " Check the user and the password that this process uses."})
+		all.add(inspect.Finding{Kind: denied, Severity: inspect.SeverityLost, Title: "Redis refuses the login", Text: refusal(text) + " Check the user and the password in this process's URL. Workers that use the same are refused, too."})
 	case store.IsDenied(err):
 		all.add(inspect.Finding{Kind: denied, Severity: inspect.SeverityLost, Title: "Redis denies a permission", Text: text + " docs/security.md has the rules."})
 	default:
@@ -135,6 +163,14 @@ func (all *findings) away(err error) {
 	}
 }
 
+// refusal returns the text of a refused login from where it names the server.
+func refusal(text string) string {
+	if _, after, ok := strings.Cut(text, "login refused: connect to "); ok {
+		return after
+	}
+	return text
+}
+
 // answered judges how long Redis took to answer. lease is 0 if it isn't known.
 func (all *findings) answered(took, lease time.Duration) {
 	within := "a lease"
@@ -142,7 +178,7 @@ func (all *findings) answered(took, lease time.Duration) {
 		within = fmt.Sprintf("the lease of %v", lease)
 	}
 	if took >= slow {
-		all.tell(slowRedis, inspect.SeverityRisk, fmt.Sprintf("Redis took %v to answer. If it takes as long as %s, workers are evicted, and their tasks run again. Look at its slow log, its machine, and the network.", took.Round(10*time.Millisecond), within))
+		all.tell(slowRedis, inspect.SeverityRisk, fmt.Sprintf("Redis took %v to answer. Once it takes as long as %s, workers are evicted, and their tasks run again. Look at its slow log, its machine, and the network.", took.Round(10*time.Millisecond), within))
 	}
 }
 
@@ -204,12 +240,20 @@ func (all *findings) leases(queue string, a, b *inspect.Worker, at time.Time) {
 	all.add(f)
 }
 
+// within returns a duration, exactly if it's short.
+func within(d time.Duration) string {
+	if d < time.Minute {
+		return d.Round(time.Millisecond).String()
+	}
+	return words.Roughly(d)
+}
+
 // off says by how much a clock is wrong.
 func off(ahead time.Duration) string {
 	if ahead < 0 {
-		return (-ahead).Round(time.Millisecond).String() + " behind"
+		return within(-ahead) + " behind, so what it schedules starts early"
 	}
-	return ahead.Round(time.Millisecond).String() + " ahead"
+	return within(ahead) + " ahead, so what it schedules starts late"
 }
 
 // queue judges the counts of one queue. registered is how many of its workers are.
@@ -240,10 +284,17 @@ func (all *findings) queue(q *inspect.QueueSight, registered int, limits inspect
 	}
 }
 
+func silent(workers int) string {
+	if workers == 1 {
+		return "Its only worker stopped sending heartbeats: its process has ended, or can't reach Redis."
+	}
+	return fmt.Sprintf("All %d workers stopped sending heartbeats: their processes have ended, or can't reach Redis.", workers)
+}
+
 func (all *findings) unserved(q *inspect.QueueSight, dead bool) {
 	switch n := q.Waiting; {
 	case dead:
-		f := about(unserved, inspect.SeverityStopped, n+q.Running, words.Counted(q.Workers, "worker")+" stopped sending heartbeats. If their processes run, something cuts them off from Redis.")
+		f := about(unserved, inspect.SeverityStopped, n+q.Running, silent(q.Workers))
 		if f.Count == 0 {
 			f.Severity = inspect.SeverityRisk
 		}
@@ -288,7 +339,7 @@ func (all *findings) failing(q *inspect.QueueSight) {
 	if q.Usual.Known && float64(r.Failed) < usual && 2*r.Failed < r.Started || !q.Usual.Known && 5*r.Failed < r.Started {
 		return
 	}
-	all.add(about(failing, inspect.SeverityStuck, r.Failed, fmt.Sprintf("That is within %s.", words.Roughly(r.Over))))
+	all.add(about(failing, inspect.SeverityStuck, r.Failed, fmt.Sprintf("That was within %s.", words.Roughly(r.Over))))
 }
 
 func (all *findings) retrying(q *inspect.QueueSight, limits inspect.CheckOptions) {
@@ -339,7 +390,7 @@ func (all *findings) happened(s *inspect.Sight) {
 		case h.Kind == lostWrites && ago < toldLoss:
 			f.Severity, f.Text = inspect.SeverityLost, fmt.Sprintf("That was %s ago: it restarted with older data or none, or failed over to a replica that was behind. Compare what producers enqueued just before with their own records.", words.Roughly(ago))
 		case h.Kind == jobGone:
-			f = about(jobGone, inspect.SeverityRisk, 1, fmt.Sprintf("%s ended %s ago.", words.Shown(h.Subject), words.Roughly(ago)))
+			f = about(jobGone, inspect.SeverityRisk, 1, fmt.Sprintf("The schedule of %s ended %s ago.", words.Shown(h.Subject), words.Roughly(ago)))
 		default:
 			continue
 		}

@@ -35,7 +35,7 @@ func nextStep(err error) string {
 		if of.Op == "dial" {
 			return of.Addr.String() + " can't be reached: look at the network and the firewall; Redis may run."
 		}
-		return of.Addr.String() + " doesn't answer: Redis hangs, or the network drops what is sent. Look at its process, then at the network."
+		return of.Addr.String() + " doesn't answer: Redis hangs, or the network drops packets. Look at its process, then at the network."
 	}
 	return ""
 }
