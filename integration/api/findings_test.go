@@ -533,7 +533,7 @@ func (b *books) check() {
 	if n := len(b.in("failed")); n > 0 {
 		want["failed"] = fmt.Sprintf("%s failed for good. All failed in the last 10 minutes.", several(n, "task", "tasks"))
 		if n >= 5 {
-			want["failing"] = fmt.Sprintf("%d tasks have failed for good lately, far more than usual.", n)
+			want["failing"] = fmt.Sprintf("%d tasks have failed for good, far more than usual.", n)
 		}
 	}
 	late := time.Duration(0)

@@ -134,7 +134,7 @@ func TestCheckStuck(t *testing.T) {
 	eventually(t, "the peer says so", func() bool { return stuck() == 2 })
 	report := sure(doctor.Check(t.Context(), &inspect.CheckOptions{Ignore: []inspect.FindingKind{"failed"}}))(t)
 	is.Equal(health(report), []string{"stuck stuck-handler"})
-	is.True(strings.Contains(report.String(), "2 handlers run on after the end of their contexts"))
+	is.True(strings.Contains(report.String(), "2 handlers haven't returned, though their attempts timed out or were stopped"))
 	close(release)
 	eventually(t, "they have returned", func() bool { return stuck() == 0 })
 }
