@@ -42,6 +42,7 @@ type ward struct {
 	urls   []string    // of metrics
 	peer   *worqr.Peer // an observer
 	page   string      // its dashboard
+	cli    string      // the program worqr
 	cut    func()      // its connections
 	log    peertest.Journal
 
@@ -169,32 +170,25 @@ func ofQueues() map[string]failure {
 			w.known()
 			w.send("x", 20)
 		}, banner: "Tasks are failing emails 20 tasks have failed for good, far more than usual.",
-			check: "stuck (failing) on emails (failed): 20 tasks have failed for good, far more than usual.", step: " The last errors: no such mailbox (20 tasks). ", log: "task failed for good", alert: "WorqrTasksFail"},
+			check: "stuck (failing) on emails (failed): 20 tasks have failed for good, far more than usual.", step: " The last errors: \"no such mailbox\" (20 tasks). ", log: "task failed for good", alert: "WorqrTasksFail"},
 		"retry storm": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, func(context.Context, *worqr.Task) error { return errors.New("the mail server is away") },
 				&worqr.HandleOptions{MaxRetries: 9, Backoff: func(*worqr.Task, error) time.Duration { return time.Hour }})
 			w.send("x", 300)
-		}, banner: "Many tasks are retried emails 300 tasks are waiting for a retry. The last errors: the mail server is away (300 tasks). Fix what makes them fail.",
-			check: "stuck (retrying) on emails: 300 tasks are waiting for a retry. The last errors: the mail server is away (300 tasks). Fix what makes them fail.",
+		}, banner: "Many tasks are retried emails 300 tasks are waiting for a retry. The last errors: \"the mail server is away\" (300 tasks). They retry by themselves; fix what makes them fail.",
+			check: "stuck (retrying) on emails: 300 tasks are waiting for a retry. The last errors: \"the mail server is away\" (300 tasks). They retry by themselves; fix what makes them fail.",
 			log:   "task failed and will be retried", alert: "WorqrRetryStorm"},
 		"poison payload": {stage: func(w *ward) {
-			q := w.worker(worqr.Options{Name: "api-1", Lease: time.Second}, w.hangs(), &worqr.HandleOptions{Concurrency: 5})
 			w.send("x", 1)
-			for range 2 {
-				var id string
-				eventually(w.t, "it runs", func() bool {
-					for t, err := range q.Running(w.t.Context()) {
-						if err == nil && t.WorkerID != id {
-							id = t.WorkerID
-							return true
-						}
-					}
-					return false
-				})
-				redistest.Sure(w.peer.FailWorker(w.t.Context(), id))(w.t)
+			for _, name := range []string{"api-1", "api-2"} {
+				c := exec.Command(w.cli, "work", "emails", "--redis", w.server.URL(), "--prefix", w.prefix, "--lease", "1s", "--name", name, "--", "sh", "-c", "kill -9 $PPID")
+				if out, err := c.CombinedOutput(); err == nil || err.Error() != "signal: killed" {
+					w.t.Errorf("the worker ended with %v: %s", err, out)
+				}
 			}
+			w.worker(worqr.Options{Name: "api-3", Lease: time.Second}, w.hangs(), nil)
 		}, banner: "A task may crash its workers emails 1 task was held by several workers that died, hung or lost their connection to Redis. There were 2 of them.",
-			check: "stuck (crashing) on emails: 1 task was held by several workers that died, hung or lost their connection to Redis. There were 2 of them.", log: "this worker was evicted", alert: "WorqrTaskCrashes"},
+			check: "stuck (crashing) on emails: 1 task was held by several workers that died, hung or lost their connection to Redis. There were 2 of them.", log: "evicted a worker whose lease expired", alert: "WorqrTaskCrashes"},
 		"slots hang": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, w.hangs(), &worqr.HandleOptions{Concurrency: 1, Prefetch: -1})
 			w.send("x", 3)
@@ -224,7 +218,7 @@ func ofQueues() map[string]failure {
 			peertest.Must(w.t, p.Queue("emails").Every("nightly", worqr.Interval(20*time.Second), nil, nil))
 			w.run(p)
 		}, banner: "A recurring task fails emails The last run of 1 recurring task didn't succeed. nightly, due at ",
-			check: "stuck (job-failed) on emails: The last run of 1 recurring task didn't succeed. nightly, due at ", step: ", failed: no disk. ", log: "task failed for good", alert: "WorqrRecurringTask"},
+			check: "stuck (job-failed) on emails: The last run of 1 recurring task didn't succeed. nightly, due at ", step: ", failed: \"no disk\". ", log: "task failed for good", alert: "WorqrRecurringTask"},
 		"a recurring task is gone": {stage: func(w *ward) {
 			p := w.admit(w.server.URL(), worqr.Options{Lease: time.Second}, 0)
 			p.Queue("emails").Handle(done, nil)
@@ -345,7 +339,7 @@ func TestFailures(t *testing.T) {
 }
 
 func (f *failure) run(t *testing.T, cli string) {
-	w := &ward{t: t, server: redistest.Start(t, "--appendonly", "yes"), prefix: "worqr"}
+	w := &ward{t: t, server: redistest.Start(t, "--appendonly", "yes"), prefix: "worqr", cli: cli}
 	w.over = make(chan struct{})
 	w.release = sync.OnceFunc(func() { close(w.over) })
 	w.url = redistest.Doctor(t, w.server.URL(), w.prefix)

@@ -159,7 +159,7 @@ func (c *checkup) reason(e *exam, r *inspect.RecurringTask) string {
 			break
 		}
 		if f := t.Record.Failure; f != nil && f.Back == name {
-			return ": " + words.Shown(f.Error.Last())
+			return fmt.Sprintf(": %q", words.Clip(f.Error.Last()))
 		}
 	}
 	return ""
@@ -280,7 +280,7 @@ func (c causeCounts) say() string {
 	all := slices.SortedFunc(maps.Keys(c), func(a, b string) int { return cmp.Or(cmp.Compare(c[b], c[a]), cmp.Compare(a, b)) })
 	var said []string
 	for _, of := range all[:min(len(all), 2)] {
-		said = append(said, fmt.Sprintf("%s (%s)", words.Shown(of), words.Counted(c[of], "task")))
+		said = append(said, fmt.Sprintf("%q (%s)", words.Clip(of), words.Counted(c[of], "task")))
 	}
 	if len(said) == 0 {
 		return ""

@@ -108,7 +108,7 @@ func busiest(s *inspect.Sight, starved string) string {
 	if most == nil {
 		return ""
 	}
-	return fmt.Sprintf(" Most are used by %s, where %s.", words.Shown(most.Name), words.Tasks(most.Running, "runs", "run"))
+	return fmt.Sprintf(" Most slots are used by %s, where %s.", words.Shown(most.Name), words.Tasks(most.Running, "runs", "run"))
 }
 
 // Silence marks the findings that are silenced at a time.

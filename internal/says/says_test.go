@@ -15,7 +15,7 @@ func TestText(t *testing.T) {
 	is.Equal(k.Text(1, false, ""), "1 task is waiting, and no worker serves this queue. Start the service that handles it.")
 	is.Equal(k.Text(4500, true, "On orders: so it is."), "4,500 tasks are waiting, and no worker serves these queues. On orders: so it is. Start the service that handles them.")
 	is.Equal(k.Text(0, false, ""), "No worker of this queue is alive. Start the service that handles it.")
-	is.Equal(Of("retrying").Text(1, true, ""), "1 task is waiting for a retry. Fix what makes it fail.")
+	is.Equal(Of("retrying").Text(1, true, ""), "1 task is waiting for a retry. It retries by itself; fix what makes it fail.")
 	is.True(Of("outbox") == nil && !Of("outbox").Folds() && Rank("outbox") == len(All))
 }
 
