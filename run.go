@@ -330,6 +330,10 @@ func (p *Peer) drain(patience context.Context, services []*service) (abandoned b
 	for _, s := range sessions {
 		s.Abandon()
 	}
+	select { // the waiter must be gone before a new handler of the queue can begin
+	case <-done:
+	case <-time.After(time.Second): // a queue without a session: its handlers can't be abandoned
+	}
 	return true
 }
 

@@ -187,8 +187,8 @@ func ofQueues() map[string]failure {
 				}
 			}
 			w.worker(worqr.Options{Name: "api-3", Lease: time.Second}, w.hangs(), nil)
-		}, banner: "A task may crash its workers emails 1 task was held by several workers that died, hung or lost their connection to Redis. There were 2 of them.",
-			check: "stuck (crashing) on emails: 1 task was held by several workers that died, hung or lost their connection to Redis. There were 2 of them.", log: "evicted a worker whose lease expired", alert: "WorqrTaskCrashes"},
+		}, banner: "A task may crash its workers emails 1 task was held by several workers that died, hung or lost their connection to Redis. So far, that was 2 workers.",
+			check: "stuck (crashing) on emails: 1 task was held by several workers that died, hung or lost their connection to Redis. So far, that was 2 workers.", log: "evicted a worker whose lease expired", alert: "WorqrTaskCrashes"},
 		"slots hang": {stage: func(w *ward) {
 			w.worker(worqr.Options{}, w.hangs(), &worqr.HandleOptions{Concurrency: 1, Prefetch: -1})
 			w.send("x", 3)
@@ -270,8 +270,8 @@ func ofFleets() map[string]failure {
 			w.export(m)
 			p.Queue("emails").Handle(done, nil)
 			w.run(p)
-		}, banner: "A clock is wrong 1 peer has a clock that differs from Redis's by more than a second. That of api-3 (pid ",
-			check: "risk (clock): 1 peer has a clock that differs from Redis's by more than a second. That of api-3 (pid ", log: "this machine's clock differs from Redis's", alert: "WorqrClockOff"},
+		}, banner: "A clock is wrong 1 process has a clock that differs from Redis's by more than a second. That of api-3 (pid ",
+			check: "risk (clock): 1 process has a clock that differs from Redis's by more than a second. That of api-3 (pid ", log: "this machine's clock differs from Redis's", alert: "WorqrClockOff"},
 		"dead peer": {stage: func(w *ward) {
 			w.worker(worqr.Options{Lease: time.Second}, done, nil)
 			c := redistest.Dial(w.t, w.server.URL())

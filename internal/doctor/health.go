@@ -306,7 +306,7 @@ func (c *crashes) add(n int) {
 
 func lostWith(c crashes) string {
 	if c.tasks == 1 {
-		return fmt.Sprintf("There were %d of them.", c.most)
+		return fmt.Sprintf("So far, that was %d workers.", c.most)
 	}
 	return fmt.Sprintf("One task was held by %d of them.", c.most)
 }

@@ -78,7 +78,7 @@ var All = []Kind{
 	{Name: "replication", Title: "A failover may lose writes"},
 	{Name: "leases", Title: "Workers have different leases", None: "Workers of [this queue|these queues] have different leases.",
 		Do: "While a deploy changes the lease, that's normal. Otherwise workers evict each other too early or too late: give all workers of a queue the same lease, and each service its own prefix."},
-	{Name: "clock", Title: "A clock is wrong", Says: "{peer has a clock|peers have clocks} that <differs|differ> from Redis's by more than a second.", None: "The clocks of this machine and of Redis differ.",
+	{Name: "clock", Title: "A clock is wrong", Says: "{process has a clock|processes have clocks} that <differs|differ> from Redis's by more than a second.", None: "The clocks of this machine and of Redis differ.",
 		Do: "Synchronize <it|them>. Leases don't depend on clocks."},
 	{Name: "slow-redis", Title: "Redis is slow"},
 	{Name: "full-coverage", Title: "One node stops the whole cluster"},
