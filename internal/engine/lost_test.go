@@ -106,9 +106,9 @@ func TestEvictedMeanwhile(t *testing.T) {
 	w.enqueue("a")
 	s.Wake()
 	<-began
+	lost := link.LoseReplyTo(shaOf("start")) // it may ask by itself, after a message that comes late
 	now := time.Now().UnixMilli()
 	w.queued("evict", "w", now, 1000)
-	lost := link.LoseReplyTo(shaOf("start"))
 	s.Wake()
 	<-lost
 	<-w.evicted

@@ -35,8 +35,7 @@ local function odd_end(i, word)
 end
 
 -- Events, until one reaches nobody. What is large has only its size.
-local LARGE = 65536
-local publishing = true
+local LARGE, publishing = 65536, true
 local function announce(payload, result)
   if not publishing then
     return
@@ -209,6 +208,7 @@ for i = others, 1, -1 do
   end
   if valid and verb == 'fail' and can_fail == nil then
     can_fail = in_failed or pcall(check_types, failed, 'state', unpack(NAMED))
+      and string.find(redis.call('HGET', failed.state, 'place') or '0', '^%d+$') -- or adding to it would fail
   end
   local behind = valid and named and some_wait and redis.call('HSTRLEN', q.next, identity) or 0
   if not valid then
