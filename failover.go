@@ -17,7 +17,7 @@ func (p *Peer) FailWorker(ctx context.Context, worker string) (returned int, err
 }
 
 // Sweep evicts workers that an earlier Sweep, at least a third of Options.Lease ago, found silent
-// for two thirds of their lease, and returns their ids. Running peers sweep with every heartbeat. It
+// for two thirds of their lease, and returns their ids. Running peers do it with their heartbeats, when it's due. It
 // fails as FailWorker does.
 func (p *Peer) Sweep(ctx context.Context) (failed []string, err error) {
 	failed, err = p.fleet.Sweep(ctx)

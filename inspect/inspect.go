@@ -28,7 +28,7 @@ type QueueStats struct {
 	// schedule. A named task that is ready counts as waiting since it was added, or was due if that's
 	// later, even if it has been retried or requeued since. For the list it's accurate to about a
 	// second or 2 %. It leaves out tasks that arrived after a peer last served the queue, and may be
-	// too high after cancels.
+	// too low after cancels.
 	Oldest time.Duration
 	// Tokens counts the fencing tokens issued: one for each start, and for each worker that leaves or is
 	// evicted. The difference between two reads is roughly the number of attempts started.

@@ -94,7 +94,7 @@ func TestAges(t *testing.T) {
 			"start wanted=2", "*", "heartbeat", "*", "ZRANGE ages 0 -1 WITHSCORES", "now 3",
 			"start round=2 wanted=1", "*", "heartbeat", "*", "EXISTS ages", "0",
 		)},
-		{"after a cancel, the first note that counts more is lowered", steps(
+		{"after another program has removed tasks, the first note that counts more is lowered", steps(
 			"join round=0", "1", "LPUSH queues a b", "2", "ZADD ages 1 1000 5 2000 7 3000", "3",
 			"heartbeat", "*", "ZRANGE ages 0 -1 WITHSCORES", "1000 1 2000 2",
 		)},

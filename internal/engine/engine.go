@@ -23,7 +23,7 @@
 // releases it then does that. A log line is only put aside, so neither a heartbeat nor the goroutine that reads replies ever calls a
 // logger. Two locks are taken under it, one at a time: the one of internal/capacity, and that of a Trace's events.
 // internal/invoke has one for each call of a handler, which is never taken under it: a goroutine does. No lock is taken under
-// these. Methods that end in Locked expect the lock. The engine calls back Membership.Evicted and Beat,
+// these. Methods that end in Locked expect the lock, as do those of state and lease. The engine calls back Membership.Evicted and Beat,
 // Config.StuckChanged and LostWrites, all without a lock. A Trace is called under the lock, and only queues the event.
 //
 // What a round contains (round.go), what an answer means (answer.go), and which slots and tasks are taken (slots.go)

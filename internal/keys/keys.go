@@ -6,8 +6,8 @@
 // worqr:queues:{q}, worqr:process:{q}:<attempt> and so on.
 //
 // The failed queue of q is a queue of the same kind: its keys begin with "worqr:failed" instead of
-// "worqr". So no prefix may end in ":failed". Nor may a prefix contain ":worker": its keys would
-// look like registrations.
+// "worqr". So no prefix may end in ":failed". Nor may one have a part ":worker", as "a:worker:b" does: its keys
+// would look like registrations.
 package keys
 
 import (

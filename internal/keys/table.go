@@ -11,8 +11,8 @@ type Row struct {
 	Holds    string
 }
 
-// Table lists every kind of key. All code that handles keys in general uses it: parsing, the
-// arguments of scripts, the rules in docs/security.md, and tests.
+// Table lists every kind of key, for parsing and for tests: of the names in lib_keys.lua, of docs/protocol.md, and of the
+// rules in docs/security.md.
 // Don't modify it at run time.
 var Table = []Row{
 	{Kind: "queues", Type: "list", Holds: "raw tasks; the tail is the front"},

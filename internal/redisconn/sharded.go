@@ -28,8 +28,8 @@ func (s *Subscriber) ended(t Topic) error {
 
 // elsewhere handles the refusal of a sharded topic, and reports whether it did. If another node has
 // the slot, it notifies the listeners. If there are no sharded topics, because the server is older
-// or the user may not use them, it notifies no one: a listener of a sharded topic also has a plain
-// topic.
+// or the user may not use them, the request counts as answered: nearly all listeners of a sharded topic also have a
+// plain one.
 func (s *Subscriber) elsewhere(r request, refusal error) bool {
 	if !r.topic.Sharded || r.command != r.topic.command("SUBSCRIBE") {
 		return false

@@ -10,7 +10,7 @@
 --
 -- Returns {names, skipped, alone}: the names, for a skipped task the one that the first call gave; the numbers of those
 -- that were skipped; and 1 if nothing else waits and nobody serves the queue.
--- Fails with DUPLICATE, with TOOLARGE if the records that wait have more than 4 MiB, and with INVALID.
+-- Fails with DUPLICATE, with TOOLARGE for more than 1,000 tasks, or if several have more than 4 MiB of records that wait; with INVALID.
 local FIRST, MOST = 3, 1000
 local args = ARGV
 

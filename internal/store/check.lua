@@ -2,8 +2,8 @@
 -- schedules, at one moment, page by page. It changes nothing.
 --
 -- ARGV[3] kind    of key, whose members the page has; of tasks, or next, or a set of names; attempts; workers
--- ARGV[4] cursor  "0" on the first call; then what the last one answered
--- then attempts or workers, if these are wanted.
+-- ARGV[4] cursor  "0" on the first call; then what the last one answered; "": what follows
+-- then names, attempts or workers, if only these are wanted.
 -- Uses lib_queue, lib_lease, lib_record, lib_about.
 --
 -- Returns {cursor, queue, page}: "0" after the last page; the queue, as in lib_about; and for each

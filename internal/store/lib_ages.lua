@@ -7,7 +7,7 @@
 local MOST = 1000 -- there are fewer notes, if nobody else writes them
 
 -- Notes how many tasks were added: at most once a second, and less often the older the first note is. If that's fewer than
--- noted before, some were canceled, and the first note that counts more is lowered.
+-- noted before, another program has removed some, or Redis has lost them; the first note that counts more is lowered.
 local function note_ages(length)
   local notes = redis.pcall('ZCARD', q.ages)
   if length == 0 and notes == 0 then

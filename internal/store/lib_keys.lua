@@ -33,7 +33,7 @@ end
 local time = redis.call('TIME')
 local now = time[1] * 1000 + math.floor(time[2] / 1000)
 
--- Reads the pause and these numbers of the state, or all. Fails if they can't be changed: the state has another type, or a
+-- Reads the pause and these numbers of the state, or all but those of the history. Fails if they can't be changed: the state has another type, or a
 -- number isn't one that HINCRBY and Lua can count up. Those of the history begin anew instead.
 local state = { paused = false, token = 0, place = 0, taken = 0, fence = 0, lease = 0, look = 0, claimed = 0 }
 local function read_state(...)

@@ -124,7 +124,7 @@ type Notice string
 const (
 	Woken      Notice = "wake"   // a script has woken the worker; AskHeartbeat is the message that asks for a heartbeat
 	Work       Notice = "work"   // a producer that only pushes and publishes has added tasks
-	IsCanceled Notice = "cancel" // a payload was canceled; the message is the payload
+	IsCanceled Notice = "cancel" // a payload was canceled; the message is that, or has its digest
 )
 
 // AskHeartbeat is the message of a Woken whose worker is to send a heartbeat, since attempts must stop.
