@@ -21,11 +21,6 @@ type recurringRow struct {
 	inspect.RecurringTask
 }
 
-// Bad reports whether the last occurrence failed or didn't run.
-func (r recurringRow) Bad() bool {
-	return r.LastOutcome != "finished" && r.LastOutcome != "skipped" && r.LastOutcome != "canceled"
-}
-
 // Often says how often it recurs: its expression or, without one, by its next times.
 func (r recurringRow) Often() string {
 	switch shortest, longest := r.Every(); {
@@ -42,10 +37,11 @@ func (r recurringRow) Often() string {
 
 // Took is how long after its time the last occurrence ended; 0 if that isn't known.
 func (r recurringRow) Took() time.Duration {
-	if r.LastDue.IsZero() || !r.LastAt.After(r.LastDue) {
+	last := r.Last()
+	if last.DueAt.IsZero() || !last.At.After(last.DueAt) {
 		return 0
 	}
-	return r.LastAt.Sub(r.LastDue)
+	return last.At.Sub(last.DueAt)
 }
 
 type recurringBody struct {

@@ -224,13 +224,13 @@ func (r *RecurringTask) sentence(queue string) string {
 	if r.Expression != "" {
 		says += fmt.Sprintf(" (%s)", words.Shown(r.Expression))
 	}
-	switch {
+	switch last := r.Last(); {
 	case !r.Current.IsZero():
 		says += fmt.Sprintf("; the occurrence of %s hasn't ended", words.Clock(r.Current))
-	case r.LastOutcome != "" && r.LastDue.IsZero():
-		says += fmt.Sprintf("; the last run wasn't scheduled, and %s", became(r.LastOutcome))
-	case r.LastOutcome != "":
-		says += fmt.Sprintf("; the last occurrence, due %s, %s", words.Clock(r.LastDue), became(r.LastOutcome))
+	case last.Outcome != "" && last.DueAt.IsZero():
+		says += fmt.Sprintf("; the last run wasn't scheduled, and %s", became(last.Outcome))
+	case last.Outcome != "":
+		says += fmt.Sprintf("; the last occurrence, due %s, %s", words.Clock(last.DueAt), became(last.Outcome))
 	}
 	if says += ". "; r.Next.IsZero() {
 		says += "No next run is planned."

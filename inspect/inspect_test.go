@@ -40,6 +40,10 @@ func TestCheckReport(t *testing.T) {
 	}
 }
 
+func ended(outcome string, due time.Time) []inspect.RecurringEnd {
+	return []inspect.RecurringEnd{{Outcome: outcome, DueAt: due}}
+}
+
 func TestRecursSentence(t *testing.T) {
 	t.Parallel()
 	at := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
@@ -50,10 +54,10 @@ func TestRecursSentence(t *testing.T) {
 	}{
 		{inspect.RecurringTask{Next: at, Asserted: true}, "It recurs on \"q\". The next time is " + clock + "."},
 		{inspect.RecurringTask{Current: at, Asserted: true}, "It recurs on \"q\"; the occurrence of " + clock + " hasn't ended. No next run is planned."},
-		{inspect.RecurringTask{Next: at, LastDue: at, LastOutcome: "failed"}, "It recurs on \"q\"; the last occurrence, due " + clock + ", failed. The next time is " + clock +
+		{inspect.RecurringTask{Next: at, Ends: ended("failed", at)}, "It recurs on \"q\"; the last occurrence, due " + clock + ", failed. The next time is " + clock +
 			". No live peer has its schedule, so it's withheld; start a peer that calls Every for it."},
-		{inspect.RecurringTask{Next: at, LastOutcome: "finished", Asserted: true}, "It recurs on \"q\"; the last run wasn't scheduled, and finished. The next time is " + clock + "."},
-		{inspect.RecurringTask{Next: at, LastDue: at, LastOutcome: "skipped", Asserted: true}, "It recurs on \"q\"; the last occurrence, due " + clock + ", was skipped. The next time is " + clock + "."},
+		{inspect.RecurringTask{Next: at, Ends: ended("finished", time.Time{}), Asserted: true}, "It recurs on \"q\"; the last run wasn't scheduled, and finished. The next time is " + clock + "."},
+		{inspect.RecurringTask{Next: at, Ends: ended("skipped", at), Asserted: true}, "It recurs on \"q\"; the last occurrence, due " + clock + ", was skipped. The next time is " + clock + "."},
 	} {
 		is.New(t).Equal((&inspect.Explanation{Queue: "q", Recurs: &test.recurs}).String(), test.says)
 	}

@@ -64,11 +64,39 @@ type RecurringTask struct {
 	Current time.Time
 	// Asserted reports whether a running peer has the schedule; otherwise it ends soon.
 	Asserted bool
-	// LastOutcome is "finished", "failed", "crashed", "canceled", "skipped", "lost", or "" if none
-	// has ended. LastDue is when that occurrence was due, LastAt when it ended. A run of RunNow, or of Add under the key,
-	// counts if it has finished; then LastDue is zero.
-	LastOutcome     string
-	LastDue, LastAt time.Time
+	// Ends says how the last occurrences ended, up to five, newest first.
+	Ends []RecurringEnd
+}
+
+// A RecurringEnd says how an occurrence of a recurring task ended. A run of RunNow, or of Add under the key, counts if it
+// has finished.
+type RecurringEnd struct {
+	Outcome string    // "finished", "failed", "crashed", "canceled", "skipped" or "lost"
+	DueAt   time.Time // zero for a run that wasn't scheduled
+	At      time.Time // when it ended
+}
+
+// Failed reports whether the occurrence failed, crashed too many workers, or was lost.
+func (e RecurringEnd) Failed() bool {
+	return e.Outcome == "failed" || e.Outcome == "crashed" || e.Outcome == "lost"
+}
+
+// Failures returns how many of Ends failed.
+func (t RecurringTask) Failures() (n int) {
+	for _, e := range t.Ends {
+		if e.Failed() {
+			n++
+		}
+	}
+	return n
+}
+
+// Last returns how the last occurrence ended; the zero value if none has.
+func (t RecurringTask) Last() RecurringEnd {
+	if len(t.Ends) == 0 {
+		return RecurringEnd{}
+	}
+	return t.Ends[0]
 }
 
 // A FailedTask is a row of Queue.Failed, and the Failure of a task that OnFailed handles.
@@ -156,5 +184,5 @@ func (t RecurringTask) Format(s fmt.State, _ rune) { logs.Show(s, "recurring tas
 
 func (t RecurringTask) LogValue() slog.Value {
 	return slog.GroupValue(
-		slog.String("next", t.Next.Format(time.RFC3339Nano)), slog.Bool("asserted", t.Asserted), slog.String("last_outcome", t.LastOutcome))
+		slog.String("next", t.Next.Format(time.RFC3339Nano)), slog.Bool("asserted", t.Asserted), slog.String("last_outcome", t.Last().Outcome))
 }

@@ -51,10 +51,13 @@ func (c *recurringCommand) Run(ctx context.Context, con *console, f *fleet, name
 	})
 	n, err := printRows(con.out, c.form, "QUEUE KEY RECURS NEXT LAST ENDED STATE", first(c.Limit, rows), func(r recurringRow) []string {
 		last := "-"
-		if r.LastOutcome != "" {
-			last = printable(r.LastOutcome)
+		if r.Last().Outcome != "" {
+			last = printable(r.Last().Outcome)
 		}
-		return []string{printable(r.Queue), keyText(r.Key), r.often(), nextMoment(r.Next), last, sinceMoment(r.LastAt), r.state()}
+		if n := r.Failures(); n > 0 {
+			last += fmt.Sprintf(" (%d of %d failed)", n, len(r.Ends))
+		}
+		return []string{printable(r.Queue), keyText(r.Key), r.often(), nextMoment(r.Next), last, sinceMoment(r.Last().At), r.state()}
 	})
 	if err == nil && n == 0 && !c.JSON {
 		con.say("there are no recurring tasks; peers register them with Queue.Every")

@@ -66,7 +66,9 @@ func TestRecurring(t *testing.T) {
 	s.is.Equal(s.rows(exitWell, "running", "q")[0]["due_at"], task.DueAt.UTC().Format(time.RFC3339))
 	s.is.NoErr(q.Every("nightly", worqr.Interval(24*time.Hour), nil, nil))
 	close(end)
-	listed(func(row map[string]any) bool { return row["last_outcome"] == "finished" && row["current"] == nil })
+	listed(func(row map[string]any) bool {
+		return row["ends"] != nil && row["ends"].([]any)[0].(map[string]any)["outcome"] == "finished" && row["current"] == nil
+	})
 	s.is.Equal(s.rows(exitWell, "run-now", "q", "nightly")[0]["due"], true)
 	<-starts
 	s.is.True(strings.Contains(s.run(exitUnwell, "run-now", "q", "weekly"), "worqr recurring --prefix"))

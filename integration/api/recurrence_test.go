@@ -101,12 +101,12 @@ func TestRecurrence(t *testing.T) {
 	second.Tell("fail for good")
 	eventually(t, "it goes on", func() bool {
 		r := recurring(t, jobs)["cleanup"]
-		return r.LastOutcome == "failed" && r.Current.IsZero()
+		return r.Last().Outcome == "failed" && r.Current.IsZero()
 	})
 	r := recurring(t, jobs)["cleanup"]
 	is.True(r.Next.Equal(c.First.Add(day)))
-	is.True(r.LastDue.Equal(c.First))
-	is.True(time.Since(r.LastAt) < time.Hour)
+	is.True(r.Last().DueAt.Equal(c.First))
+	is.True(time.Since(r.Last().At) < time.Hour)
 
 	failedTask := failed(t, jobs)[0]
 	is.True(failedTask.EnqueuedAt.Equal(planned))
@@ -124,8 +124,8 @@ func TestRecurrence(t *testing.T) {
 		return len(about(sure(doctor.Check(t.Context(), nil))(t), "job-failed")) == 0
 	})
 	r = recurring(t, jobs)["cleanup"]
-	is.Equal(r.LastOutcome, "finished")
-	is.True(r.LastDue.IsZero() && r.Next.Equal(c.First.Add(day)))
+	is.Equal(r.Last().Outcome, "finished")
+	is.True(r.Last().DueAt.IsZero() && r.Next.Equal(c.First.Add(day)))
 	eventually(t, "only tomorrow's is left", func() bool {
 		s := scheduled(t, jobs)
 		return len(s) == 1 && s[0].Key == "cleanup" && s[0].DueAt.Equal(c.First.Add(day)) && stats(t, jobs).Running == 0
@@ -236,7 +236,7 @@ func TestRecurrenceProperties(t *testing.T) {
 	for _, task := range receive(t, starts, 2) {
 		is.Equal(task.Headers, headers)
 	}
-	eventually(t, "it has failed", func() bool { return recurring(t, q)["x"].LastOutcome == "failed" })
+	eventually(t, "it has failed", func() bool { return recurring(t, q)["x"].Last().Outcome == "failed" })
 	is.Equal(failed(t, q)[0].Headers, headers)
 	is.True(strings.HasPrefix(failed(t, q)[0].Error, worqr.ErrTimeout.Error()))
 }
@@ -278,7 +278,7 @@ func TestDropOccurrence(t *testing.T) {
 	wait(t, sure(q.CancelKey(t.Context(), "x"))(t))
 	is.True(is_(receive(t, causes, 1)[0], worqr.ErrCanceled))
 	next(at.Add(2 * day))
-	is.Equal(recurring(t, q)["x"].LastOutcome, "canceled")
+	is.Equal(recurring(t, q)["x"].Last().Outcome, "canceled")
 }
 
 // RunNow runs a recurring task with its payload and headers, even while an occurrence runs. The

@@ -202,6 +202,20 @@ func TestOccurrences(t *testing.T) {
 	})
 }
 
+// The ends of five occurrences are kept, newest first; what another program has written is cut.
+func TestEnds(t *testing.T) {
+	after := func(before, ends string) [][2]string {
+		return steps(inForce(t1+" "+t2), "HSET recurrence last:k:a "+before, "1", "ZADD schedule 1 k:a", "0", taken(1),
+			"finish w.1.9.1n 1 k:a done 0 ''", "[] 0", "HGET recurrence last:k:a", "finished:"+t1+":now"+ends)
+	}
+	play(t, []scenario{
+		{"one", after("failed:1:1", " failed:1:1")},
+		{"five", after("a:5:5~b:4:4~c:3:3~d:2:2~e:1:1", " a:5:5 b:4:4 c:3:3 d:2:2")},
+		{"none that is one", after("~x", "")},
+		{"a long one", after(strings.Repeat("x", 300), " "+strings.Repeat("x", 200))},
+	})
+}
+
 // The last outcome is that of an occurrence, or that a later task under its name has finished.
 func TestLastOutcome(t *testing.T) {
 	last := func(outcome string) [][2]string {

@@ -131,9 +131,8 @@ func (c *checkup) jobs(e *exam) error {
 		if err != nil {
 			return err
 		}
-		switch t.LastOutcome {
-		case "failed", "crashed", "lost":
-			detail := fmt.Sprintf(", due at %s, %s", words.Moment(t.LastDue), t.LastOutcome)
+		if last := t.Last(); last.Failed() {
+			detail := fmt.Sprintf(", due at %s, %s", words.Moment(last.DueAt), last.Outcome)
 			if wrong[jobFailed].Count == 0 {
 				detail += c.reason(e, &t)
 			}
@@ -153,7 +152,7 @@ func (c *checkup) jobs(e *exam) error {
 
 // reason returns why the last occurrence failed, if it's among the newest failed tasks.
 func (c *checkup) reason(e *exam, r *inspect.RecurringTask) string {
-	name, left := fmt.Sprintf("%s@%d", store.NameOf(r.Key), r.LastDue.UnixMilli()), 100
+	name, left := fmt.Sprintf("%s@%d", store.NameOf(r.Key), r.Last().DueAt.UnixMilli()), 100
 	for t, err := range store.FailedTasks(c.ctx, c.Runner, c.Space.Queue(e.name)) {
 		if left--; err != nil || left < 0 {
 			break

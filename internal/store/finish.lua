@@ -9,12 +9,10 @@
 -- Returns {odd, dropped}: for each end that wasn't ok, its number and gone, canceled, refused, or postponed to the next
 -- call; and how many failed tasks were dropped.
 -- Fails with EVICTED if the worker isn't a member.
-local worker, most, plain = ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
-local FIRST = 6
+local FIRST, worker, most, plain = 6, ARGV[3], tonumber(ARGV[4]), tonumber(ARGV[5])
 local others = (#ARGV - FIRST + 1 - 2 * plain) / 6
 local from, to = ARGV[1] .. ':', ':' .. ARGV[2] -- all keys of lib_keys are more than plain ends need
 local process, working, crashes = from .. 'process' .. to .. ':', from .. 'working' .. to .. ':' .. worker, from .. 'crashes' .. to
-local odd, dropped = {}, 0
 
 if not redis.call('ZSCORE', from .. 'workers' .. to, worker) then
   return redis.error_reply('EVICTED the worker is not a member of the queue')
@@ -30,6 +28,7 @@ for i = 1, others do
 end
 local held = #ids > 0 and redis.call('ZMSCORE', working, unpack(ids)) or {}
 
+local odd, dropped = {}, 0
 local function odd_end(i, word)
   odd[#odd + 1], odd[#odd + 2] = i, word
 end

@@ -1,6 +1,5 @@
--- lib_recur: occurrences of schedules. In recurrence, name has "times|record", passed:name the time up to which its
--- occurrences have passed, and last:name how the last one ended, or that another run finished; prints:name is for recur.
--- In the record of a schedule, expires is after how many ms an occurrence is too late; in that of an occurrence, it's 0.
+-- lib_recur: occurrences of schedules; the table of keys in docs/protocol.md says what recurrence has. In the record of a
+-- schedule, expires is after how many ms an occurrence is too late; in that of an occurrence, it's 0.
 
 local function passed_of(name)
   return tonumber(redis.call('HGET', q.recurrence, 'passed:' .. name)) or 0
@@ -13,7 +12,9 @@ local function note_passed(name, occurrence, how)
     redis.call('HSET', q.recurrence, 'passed:' .. name, math.max(now, occurrence))
   end
   if recurs and how then
-    redis.call('HSET', q.recurrence, 'last:' .. name, string.format('%s:%.0f:%.0f', how, occurrence, now))
+    local before = ' ' .. string.sub(redis.call('HGET', q.recurrence, 'last:' .. name) or '', 1, 200)
+    local four = string.match(before, '^ %S+ ?%S* ?%S* ?%S*') or ''
+    redis.call('HSET', q.recurrence, 'last:' .. name, string.format('%s:%.0f:%.0f%s', how, occurrence, now, four))
   end
 end
 

@@ -42,6 +42,9 @@ const (
 	ScheduleOlder   Word = "older"   // another one is in force
 )
 
+// mostEnds is how many ends of a recurring task are kept.
+const mostEnds = 5
+
 // An Asserted is the answer about an asserted schedule.
 type Asserted struct {
 	Since int64
@@ -184,8 +187,10 @@ func recurringTask(replies []redisconn.Reply, now int64) (t inspect.RecurringTas
 			t.Times = append(t.Times, Moment(at))
 		}
 	}
-	if last := strings.SplitN(fields[2], ":", 3); len(last) == 3 {
-		t.LastOutcome, t.LastDue, t.LastAt = wordIn(last[0]), Moment(numberIn(last[1])), Moment(numberIn(last[2]))
+	for word := range strings.FieldsSeq(fields[2]) {
+		if end := strings.SplitN(word, ":", 3); len(end) == 3 && wordIn(end[0]) != "" && len(t.Ends) < mostEnds {
+			t.Ends = append(t.Ends, inspect.RecurringEnd{Outcome: wordIn(end[0]), DueAt: Moment(numberIn(end[1])), At: Moment(numberIn(end[2]))})
+		}
 	}
 	return t, true, nil
 }

@@ -72,8 +72,8 @@ func TestRecurring(t *testing.T) {
 	}
 	remove()
 	r = under()
-	is.Equal([]any{r.Next, r.Current, r.LastOutcome, r.LastDue}, []any{Moment(times[1]), time.Time{}, "canceled", Moment(times[0])})
-	is.True(!r.LastAt.IsZero() && time.Since(r.LastAt) < time.Minute)
+	is.Equal([]any{r.Next, r.Current, r.Last().Outcome, r.Last().DueAt}, []any{Moment(times[1]), time.Time{}, "canceled", Moment(times[0])})
+	is.True(!r.Last().At.IsZero() && time.Since(r.Last().At) < time.Minute)
 
 	conn, tasks := redistest.Conn(t), q
 	redistest.Do(t, conn, "HSET", tasks.Recurrence(), "passed:k:x", times[1]) // it has started
