@@ -53,7 +53,7 @@ func TestRecurring(t *testing.T) {
 	await(t, told, "recurring-rows", "finished")
 	ends <- worqr.Permanent(context.DeadlineExceeded)
 	await(t, told, "recurring-rows", `<span class="tag error">failed</span>`)
-	b.shows("recurring?name=reports", "1 of the last 2 failed")
+	b.shows("recurring?name=reports", "1 of 2 failed")
 	b.act("verb", "check", "back", "server")
 	b.shows("recurring", "didn&#39;t succeed. often, due at ", `href="recurring?name=reports">Recurring<`) // the banner has its name
 	is.Equal(b.post("act", "verb", "run-now", "name", "jobs", "key", "other").StatusCode, http.StatusUnprocessableEntity)
