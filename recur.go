@@ -41,7 +41,8 @@ type EveryOptions struct {
 	// it however late; if several are late, only the first runs.
 	SkipLate time.Duration
 	// Expression describes the schedule to people, at most 200 bytes, such as the text from which a cron
-	// parser made it. worqr recurring, Explain and the dashboard show it; nothing parses it.
+	// parser made it. worqr recurring, Explain and the dashboard show it; nothing parses it. It's part of the
+	// schedule: another text makes a new version.
 	Expression string
 	// The rest is as in TaskSpec, for each occurrence.
 	Headers    map[string]string

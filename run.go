@@ -332,7 +332,7 @@ func (p *Peer) drain(patience context.Context, services []*service) (abandoned b
 	}
 	select { // the waiter must be gone before a new handler of the queue can begin
 	case <-done:
-	case <-time.After(time.Second): // a queue without a session: its handlers can't be abandoned
+	case <-time.After(50 * time.Millisecond): // a handler that has ended its task itself can't be abandoned
 	}
 	return true
 }

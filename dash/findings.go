@@ -36,10 +36,12 @@ func (d *dashboard) findings(s *snapshot, queue string) (all []inspect.Finding, 
 		id := idOf(f)
 		switch {
 		case !of(f) || !worth(f) || outdated(f, s, at):
-		case seen[id] && knowsMore[f.Kind]:
-			all = slices.DeleteFunc(all, func(o inspect.Finding) bool { return idOf(o) == id })
-			all = append(all, f)
-		case !seen[id]:
+		case seen[id]:
+			i := slices.IndexFunc(all, func(o inspect.Finding) bool { return idOf(o) == id })
+			if i >= 0 && knowsMore[f.Kind] && time.Since(at) < time.Minute {
+				all[i].Text, all[i].Detail = f.Text, f.Detail
+			}
+		default:
 			all = append(all, f)
 			checked[id] = at
 		}

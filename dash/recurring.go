@@ -23,7 +23,7 @@ type recurringRow struct {
 
 // Often says how often it recurs: its expression or, without one, by its next times.
 func (r recurringRow) Often() string {
-	switch shortest, longest := r.Every(); {
+	switch shortest, longest := r.Gaps(); {
 	case r.Expression != "":
 		return r.Expression
 	case longest == 0:

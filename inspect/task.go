@@ -169,11 +169,12 @@ func (t FailedTask) LogValue() slog.Value {
 		slog.String("worker", t.WorkerID), slog.String("at", t.FailedAt.Format(time.RFC3339Nano)))
 }
 
-// Every returns the shortest and the longest time between Times; zeros if there are fewer than two.
-func (t RecurringTask) Every() (shortest, longest time.Duration) {
-	for i := 1; i < len(t.Times); i++ {
+// Gaps returns the shortest and the longest time between Times; zeros if there are fewer than two. The first of several
+// doesn't count: it may be overdue, and then follows no other.
+func (t RecurringTask) Gaps() (shortest, longest time.Duration) {
+	for i := max(1, min(2, len(t.Times)-1)); i < len(t.Times); i++ {
 		gap := t.Times[i].Sub(t.Times[i-1])
-		if shortest, longest = min(shortest, gap), max(longest, gap); i == 1 {
+		if longest = max(longest, gap); shortest == 0 || gap < shortest {
 			shortest = gap
 		}
 	}

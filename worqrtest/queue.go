@@ -31,11 +31,11 @@ func WaitIdle(t testing.TB, queues ...*worqr.Queue) {
 		switch {
 		case busy == "" && starts == before:
 			return
+		case time.Since(began) > patience:
+			t.Fatalf("%q isn't idle after %v", busy, patience)
 		case busy == "": // a task may have moved to where it had been looked for; without a start, it's found there now
 			before = starts
 			continue
-		case time.Since(began) > patience:
-			t.Fatalf("%q isn't idle after %v", busy, patience)
 		}
 		time.Sleep(pause)
 		pause, before = min(2*pause, 20*time.Millisecond), -1

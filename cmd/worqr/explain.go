@@ -3,6 +3,7 @@ package main
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
@@ -71,7 +72,7 @@ func (c *explainCommand) Run(ctx context.Context, con *console, f *fleet) error 
 	}
 	err = c.explained(ctx, con, f, c.form, &c.target, e)
 	if err == nil && len(e.Copies) == 0 && e.NotSearched > 0 {
-		return fmt.Errorf("not found in the first 100,000 tasks; not searched: %s", words.Counted(e.NotSearched, "task"))
+		return notFound(e.NotSearched)
 	}
 	return toldIf(len(e.Copies) == 0 && e.Recurs == nil, err)
 }
@@ -97,6 +98,8 @@ func (c *findCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	}) {
 		u := asUnread(err)
 		switch {
+		case errors.Is(err, worqr.ErrInvalid), errors.Is(err, worqr.ErrTooLarge): // of what was given
+			err = cmp.Or(errors.Unwrap(err), err)
 		case u != nil:
 			bad++
 			err = c.tell(con.out, u.row(), "%s", printable(u.Error()))
@@ -114,12 +117,18 @@ func (c *findCommand) Run(ctx context.Context, con *console, f *fleet) error {
 	switch {
 	case bad > 0:
 		return someUnread(bad)
+	case found > 0:
+		return nil
+	case len(names) == 0:
+		return nothing(fmt.Sprintf("no queues under the prefix %q; check --prefix and --redis", c.Prefix))
 	case left > 0:
-		con.say("only the first 100,000 tasks of a queue are searched; not searched: %s", words.Counted(left, "task"))
-	case found == 0:
-		return nothing("no queue has the task: it was never enqueued, or it's done, canceled or deleted")
+		return notFound(left)
 	}
-	return toldIf(found == 0, nil)
+	return nothing("no queue has the task: it was never enqueued, or it's done, canceled or deleted")
+}
+
+func notFound(left int) error {
+	return fmt.Errorf("not found; further back, %s searched", words.Tasks(left, "wasn't", "weren't"))
 }
 
 // explained prints an explanation, and the commands that help.

@@ -242,6 +242,7 @@ func TestFind(t *testing.T) {
 	s.is.Equal(all(s.rows(exitWell, "find", "x"), "queue"), []any{"other"})
 	s.is.True(strings.Contains(s.run(exitUnwell, "find", "z"), "no queue has the task"))
 	s.run(exitFailed, "find", "--header", "request")
+	s.is.True(!strings.Contains(s.run(exitFailed, "find", "--key", ""), "can't be read"))
 
 	redistest.Do(t, redistest.Conn(t), "DEL", s.args[3]+":tasks:{mails}")
 	redistest.Do(t, redistest.Conn(t), "SET", s.args[3]+":tasks:{mails}", "x")

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"iter"
+	"time"
 
 	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/inspect"
@@ -28,16 +29,27 @@ func (r recurringRow) state() string {
 
 // often says how often it recurs: its expression or, without one, by its next times.
 func (r recurringRow) often() string {
-	switch shortest, longest := r.Every(); {
+	switch shortest, longest := r.Gaps(); {
 	case r.Expression != "":
-		return printable(r.Expression)
+		return brief(r.Expression, 60)
 	case longest == 0:
 		return "-"
 	case shortest == longest:
-		return "every " + whole(longest)
+		return "every " + gap(longest)
 	default:
-		return "every " + whole(shortest) + " to " + whole(longest)
+		return "every " + gap(shortest) + " to " + gap(longest)
 	}
+}
+
+// gap formats the time between two occurrences.
+func gap(d time.Duration) string {
+	switch day := 24 * time.Hour; {
+	case d < time.Minute:
+		return d.String()
+	case d > day && d%day == 0:
+		return fmt.Sprintf("%dd", d/day)
+	}
+	return whole(d)
 }
 
 type recurringCommand struct {

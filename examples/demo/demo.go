@@ -311,8 +311,10 @@ func (d *demo) drain(ctx context.Context) error {
 	err := every(ctx, 50*time.Millisecond, func() (bool, error) {
 		s, err := d.queue.Stats(ctx)
 		last := started
-		started = s.Tokens
-		return s.Waiting+s.Scheduled+s.Running == 0 && started == last, err
+		if started = s.Tokens; s.Waiting+s.Scheduled+s.Running > 0 {
+			started = -1
+		}
+		return started >= 0 && started == last, err
 	})
 	if context.Cause(ctx) == errEnd {
 		d.say("time is up; the peers finish their running tasks, and leave")

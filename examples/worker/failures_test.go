@@ -181,7 +181,7 @@ func ofQueues() map[string]failure {
 		"poison payload": {stage: func(w *ward) {
 			w.send("x", 1)
 			for _, name := range []string{"api-1", "api-2"} {
-				c := exec.Command(w.cli, "work", "emails", "--redis", w.server.URL(), "--prefix", w.prefix, "--lease", "1s", "--name", name, "--", "sh", "-c", "kill -9 $PPID")
+				c := exec.CommandContext(w.t.Context(), w.cli, "work", "emails", "--redis", w.server.URL(), "--prefix", w.prefix, "--lease", "1s", "--name", name, "--", "sh", "-c", "kill -9 $PPID")
 				if out, err := c.CombinedOutput(); err == nil || err.Error() != "signal: killed" {
 					w.t.Errorf("the worker ended with %v: %s", err, out)
 				}
@@ -284,8 +284,8 @@ func ofFleets() map[string]failure {
 		"all peers dead": {stage: func(w *ward) {
 			peertest.Dead(w.t, redistest.Dial(w.t, w.server.URL()), w.prefix, "emails", time.Second, 19)
 			w.send("x", 1)
-		}, banner: "No worker emails 20 tasks are waiting, and no worker serves this queue. All 19 workers stopped sending heartbeats: their processes have ended, or can't reach Redis. Start the service that handles it.",
-			check: "stopped (no-worker) on emails: 20 tasks are waiting, and no worker serves this queue. All 19 workers stopped sending heartbeats: their processes have ended, or can't reach Redis. Start the service that handles it.", alert: "WorqrQueueNotServed"},
+		}, banner: "No worker emails 20 tasks are waiting, and no worker serves this queue. All 19 workers stopped sending heartbeats: their processes have ended, hang, or can't reach Redis. Start the service that handles it.",
+			check: "stopped (no-worker) on emails: 20 tasks are waiting, and no worker serves this queue. All 19 workers stopped sending heartbeats: their processes have ended, hang, or can't reach Redis. Start the service that handles it.", alert: "WorqrQueueNotServed"},
 		"a deploy changes the lease": {stage: func(w *ward) {
 			w.worker(worqr.Options{Lease: 3 * time.Second}, done, nil)
 			w.worker(worqr.Options{Lease: 10 * time.Second}, done, nil)

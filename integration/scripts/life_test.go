@@ -295,6 +295,7 @@ func TestFinish(t *testing.T) {
 			"HSET failed.state place x", "1", "HSET next k:c now+60000:always:0:0:N", "1",
 			"finish w.1.9.1n 1 k:a fail 0 failed:why w.1.9.3n 3 k:c done 0 ''", "[1 refused] 0",
 			"HGET runs k:a", "w.1.9.1n:0:0:", "HGET tasks k:c", "*", "ZCARD working:w", "3", "EXISTS failed.tasks", "0",
+			"HSET failed.state place 007", "0", "finish w.1.9.1n 1 k:a fail 0 failed:why", "[1 refused] 0",
 			"HSET failed.state place 7", "0", "finish w.1.9.1n 1 k:a fail 0 failed:why", "[] 0", "HKEYS failed.tasks", "k:a#8",
 		)},
 	})

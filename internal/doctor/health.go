@@ -152,16 +152,12 @@ func (c *checkup) jobs(e *exam) error {
 
 // reason returns why the last occurrence failed, if it's among the newest failed tasks.
 func (c *checkup) reason(e *exam, r *inspect.RecurringTask) string {
-	name, left := fmt.Sprintf("%s@%d", store.NameOf(r.Key), r.Last().DueAt.UnixMilli()), 100
-	for t, err := range store.FailedTasks(c.ctx, c.Runner, c.Space.Queue(e.name)) {
-		if left--; err != nil || left < 0 {
-			break
-		}
-		if f := t.Record.Failure; f != nil && f.Back == name {
-			return fmt.Sprintf(": %q", words.Clip(f.Error.Last()))
-		}
+	back := fmt.Sprintf("%s@%d", store.NameOf(r.Key), r.Last().DueAt.UnixMilli())
+	f, err := store.FailureOf(c.ctx, c.Runner, c.Space.Queue(e.name), store.NameOf(r.Key), back)
+	if err != nil || f == nil || f.Error.Last() == "" {
+		return ""
 	}
-	return ""
+	return fmt.Sprintf(": %q", words.Clip(f.Error.Last()))
 }
 
 // vitals are what a checkup knows about whether a queue does its work.
@@ -190,7 +186,9 @@ func (v *vitals) count(p *store.Part, kind string) {
 		v.crashing.add(a.Crashes)
 		if a.Attempt == "" && a.Retries > 0 { // also if its time has come
 			v.retries++
-			v.causes.add(a.Error.Last())
+			if a.Record.Failure == nil { // otherwise it's an error of OnFailed
+				v.causes.add(a.Error.Last())
+			}
 		}
 		if a.Attempt != "" {
 			continue

@@ -148,7 +148,7 @@ func TestStarved(t *testing.T) {
 	all := Judge(&inspect.Sight{At: now, Workers: []inspect.Worker{{Name: "a", Queues: []string{"mails", "images", "bills"}}, {Name: "b", Queues: []string{"other"}}},
 		Queues: []inspect.QueueSight{sight("bills", 1, 0), sight("images", 2, 0), sight("mails", 0, time.Hour), sight("other", 9, 0)}})
 	is.True(slices.ContainsFunc(all, func(f inspect.Finding) bool {
-		return f.Kind == starved && strings.Contains(f.Text, "has waited for 1h0m0s. Most slots are used by images, where 2 tasks run. Raise Capacity")
+		return f.Kind == starved && strings.Contains(f.Text, "has waited for 1h0m0s. Of the queues on its workers, images holds most tasks: 2. Raise Capacity")
 	}))
 }
 

@@ -108,7 +108,7 @@ func busiest(s *inspect.Sight, starved string) string {
 	if most == nil {
 		return ""
 	}
-	return fmt.Sprintf(" Most slots are used by %s, where %s.", words.Shown(most.Name), words.Tasks(most.Running, "runs", "run"))
+	return fmt.Sprintf(" Of the queues on its workers, %s holds most tasks: %s.", words.Shown(most.Name), words.Grouped(most.Running))
 }
 
 // Silence marks the findings that are silenced at a time.
@@ -153,7 +153,7 @@ func (all *findings) away(err error) {
 	text := words.Stopped(strings.TrimPrefix(err.Error(), "worqr: "))
 	switch {
 	case store.IsBadLogin(err):
-		all.add(inspect.Finding{Kind: denied, Severity: inspect.SeverityLost, Title: "Redis refuses the login", Text: refusal(text) + " Check the user and the password in this process's URL. Workers that use the same are refused, too."})
+		all.add(inspect.Finding{Kind: denied, Severity: inspect.SeverityLost, Title: "Redis refuses the login", Text: refusal(text) + " Check the user and the password in this process's URL. Workers with the same ones are refused when they connect again."})
 	case store.IsDenied(err):
 		all.add(inspect.Finding{Kind: denied, Severity: inspect.SeverityLost, Title: "Redis denies a permission", Text: text + " docs/security.md has the rules."})
 	default:
@@ -286,9 +286,9 @@ func (all *findings) queue(q *inspect.QueueSight, registered int, limits inspect
 
 func silent(workers int) string {
 	if workers == 1 {
-		return "Its only worker stopped sending heartbeats: its process has ended, or can't reach Redis."
+		return "Its only worker stopped sending heartbeats: its process has ended, hangs, or can't reach Redis."
 	}
-	return fmt.Sprintf("All %d workers stopped sending heartbeats: their processes have ended, or can't reach Redis.", workers)
+	return fmt.Sprintf("All %d workers stopped sending heartbeats: their processes have ended, hang, or can't reach Redis.", workers)
 }
 
 func (all *findings) unserved(q *inspect.QueueSight, dead bool) {

@@ -61,10 +61,11 @@ if cursor == '' then
 else
   local scans, seen = 0, 0
   repeat
-    local count = bytes * 20 < seen * MIB and 20 or 1 -- a scan of a hash reads the records, too
+    local count = bytes * 20 < seen * MIB and math.min(seen, 20) or 1 -- a scan of a hash reads the records, too
     local some = redis.call(HASHES[kind] and 'HSCAN' or 'ZSCAN', q[kind], cursor, 'COUNT', count)
     cursor, scans, seen = some[1], scans + 1, seen + #some[2] / 2
     for i = 1, #some[2], 2 do
+      bytes = bytes + #some[2][i + 1]
       add(some[2][i])
     end
   until cursor == '0' or scans == MOST or seen >= MOST or bytes >= MIB

@@ -1,6 +1,7 @@
 package store
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strconv"
@@ -238,4 +239,21 @@ func TestRepairOfHugePlace(t *testing.T) {
 func TestCompareStarts(t *testing.T) {
 	ids := []string{"w.9.98.1", "a.5.99.1", "w.1.99.2n", "w.9.99.8", "w.9.99.98n", "w.9.99.99", "w.10.99.1", "a.1.100.1"}
 	is.New(t).Equal(slices.SortedFunc(slices.Values(slices.Sorted(slices.Values(ids))), CompareStarts), ids)
+}
+
+// A page of check ends after 1 MiB of records, also of those that it doesn't describe: a scan of a hash reads them, too.
+func TestCheckLargeRecords(t *testing.T) {
+	b := newBench(t)
+	for i := range 30 {
+		name := fmt.Sprint("k:", i)
+		redistest.Do(t, b.conn, "HSET", b.key("tasks"), name, "0:0:0:0:0:0:x")
+		redistest.Do(t, b.conn, "HSET", b.key("next"), name, "0:always:0:0:0:0:0:0:0:0:"+strings.Repeat("x", 200<<10))
+	}
+	pages := 0
+	for cursor := ""; cursor != "0"; pages++ {
+		_, next, err := Check(t.Context(), b.line, b.q, "next", cmp.Or(cursor, "0"), nil)
+		b.is.NoErr(err)
+		cursor = next
+	}
+	b.is.True(pages >= 4)
 }

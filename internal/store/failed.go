@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"iter"
+	"strings"
 
 	"github.com/worqr/worqr/internal/keys"
 	"github.com/worqr/worqr/internal/redisconn"
@@ -30,6 +31,26 @@ func FailedTasks(ctx context.Context, r Runner, q keys.Queue) iter.Seq2[FailedTa
 		t.Record = f.record
 		return f.there && f.run.attempt == ""
 	}))
+}
+
+// FailureOf returns how a task failed that is to go back to a name; nil if it isn't among the newest failed ones. name
+// is that of the task, without an occurrence.
+func FailureOf(ctx context.Context, r Runner, q keys.Queue, name, back string) (*Failure, error) {
+	for names, err := range failedNames(ctx, r, q) {
+		for _, of := range names {
+			if err != nil || !strings.HasPrefix(of, name+"#") {
+				continue
+			}
+			var text []byte
+			if text, err = readText(r.One(ctx, redisconn.Command("HGET", q.Failed().Tasks(), of))); err == nil {
+				if f := ReadRecord(text, true).Failure; f != nil && f.Back == back {
+					return f, nil
+				}
+			}
+		}
+		return nil, err // of one page
+	}
+	return nil, nil
 }
 
 // failedNames reads the names of failed tasks that wait.

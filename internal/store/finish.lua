@@ -95,7 +95,7 @@ local runs = sound and redis.call('HMGET', q.runs, unpack(identities))
 
 -- The failed queue. In a failed queue, tasks that fail are set aside.
 local failed = in_failed and q or keys_of(ARGV[1] .. ':failed')
-local can_fail -- whether its keys have the right types; nil: not known yet
+local can_fail -- whether its keys have the right types, and it can count; nil: not known yet
 
 first_write()
 -- What comes last may be denied. Then the call fails before it ends anything, since a repeat would do all of it again.
@@ -206,8 +206,7 @@ for i = others, 1, -1 do
     verb, text = 'drop', 'canceled'
   end
   if valid and verb == 'fail' and can_fail == nil then
-    can_fail = in_failed or pcall(check_types, failed, 'state', unpack(NAMED))
-      and string.find(redis.call('HGET', failed.state, 'place') or '0', '^%d+$') -- or adding to it would fail
+    can_fail = in_failed or pcall(check_types, failed, 'state', unpack(NAMED)) and pcall(redis.call, 'HINCRBY', failed.state, 'place', 0)
   end
   local behind = valid and named and some_wait and redis.call('HSTRLEN', q.next, identity) or 0
   if not valid then

@@ -25,7 +25,11 @@ func Shown(s string) string {
 func Clip(s string) string {
 	const most = 100
 	if len(s) > most {
-		return s[:most] + "…"
+		n := most
+		for n > most-utf8.UTFMax && !utf8.RuneStart(s[n]) {
+			n--
+		}
+		return s[:n] + "…"
 	}
 	return s
 }
