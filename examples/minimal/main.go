@@ -24,7 +24,7 @@ func main() {
 	mails.Handle(worqr.JSON(func(ctx context.Context, m mail, t *worqr.Task) error {
 		return log.Output(1, "sending to "+m.To) // returning an error retries the task
 	}), nil)
-	welcome, _ := json.Marshal(mail{"ann@example.com", "Welcome"}) // strings always encode
+	welcome, _ := json.Marshal(mail{"ann@example.com", "Welcome"}) // can't fail: there are only strings
 	if err := mails.Enqueue(ctx, welcome); err != nil {
 		log.Fatal(err)
 	}

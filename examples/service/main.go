@@ -98,7 +98,7 @@ func (s *service) routes() http.Handler {
 	mux.Handle("GET /failed", answer(s.getFailed))
 	mux.Handle("POST /failed/{id}", answer(s.postFailed)) // as in a URL, so with %23 for #
 	mux.Handle("GET /livez", s.peer.Livez())
-	mux.Handle("GET /readyz", s.peer.Readyz())
+	mux.Handle("GET /readyz", s.peer.Readyz()) // for rollouts; as a readiness probe it would stop the API while Redis is away
 	return mux
 }
 

@@ -163,5 +163,5 @@ func TestLeasesDiffer(t *testing.T) {
 		Server: inspect.ServerStats{RoundTrip: time.Second}})
 	is.Equal(len(all), 2)
 	is.True(strings.Contains(all[0].Text, " vm:7, started 60 minutes ago, has 3s; vm:7, started 20 seconds ago, has 10s. While a deploy"))
-	is.True(strings.HasPrefix(all[1].Text, "Redis took 1s to answer. Once it takes as long as the lease of 3s, workers"))
+	is.True(strings.HasPrefix(all[1].Text, "Redis took 1s to answer. Tasks start and end that much later; from 500ms on, tasks of dead workers wait."))
 }

@@ -173,12 +173,12 @@ func refusal(text string) string {
 
 // answered judges how long Redis took to answer. lease is 0 if it isn't known.
 func (all *findings) answered(took, lease time.Duration) {
-	within := "a lease"
+	from := "a sixth of the lease"
 	if lease > 0 {
-		within = fmt.Sprintf("the lease of %v", lease)
+		from = (lease / 6).Round(time.Millisecond).String()
 	}
 	if took >= slow {
-		all.tell(slowRedis, inspect.SeverityRisk, fmt.Sprintf("Redis took %v to answer. Once it takes as long as %s, workers are evicted, and their tasks run again. Look at its slow log, its machine, and the network.", took.Round(10*time.Millisecond), within))
+		all.tell(slowRedis, inspect.SeverityRisk, fmt.Sprintf("Redis took %v to answer. Tasks start and end that much later; from %s on, tasks of dead workers wait. Look at its slow log, its machine, and the network.", took.Round(10*time.Millisecond), from))
 	}
 }
 
