@@ -61,7 +61,8 @@ if cursor == '' then
 else
   local scans, seen = 0, 0
   repeat
-    local count = bytes * 20 < seen * MIB and math.min(seen, 20) or 1 -- a scan of a hash reads the records, too
+    -- A scan of a hash reads the records, too; one of a hash that was larger may find nothing for long.
+    local count = bytes * 20 <= seen * MIB and math.min(math.max(scans, seen) + 1, 20) or 1
     local some = redis.call(HASHES[kind] and 'HSCAN' or 'ZSCAN', q[kind], cursor, 'COUNT', count)
     cursor, scans, seen = some[1], scans + 1, seen + #some[2] / 2
     for i = 1, #some[2], 2 do
