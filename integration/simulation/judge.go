@@ -31,6 +31,7 @@ type judge struct {
 	cancels map[string]int64          // queue and name → token of the last cancel
 	dead    map[string]bool           // lane and worker: it was evicted, and had known that it was a member
 	serves  map[string]bool           // lane and worker: it knows that it is a member
+	asks    map[string]bool           // lane and worker: the answer to its join hasn't reached it yet
 	left    map[string]bool           // lane and worker: it has left, even if the server has lost that
 	leaving map[string]bool           // lane and worker: it has begun to leave since it joined
 	renewed map[string]int64          // lane and worker → ms of Redis time
@@ -70,7 +71,7 @@ type verdict struct {
 func newJudge(s *server) *judge {
 	return &judge{
 		s: s, lanes: map[string]*lane.Lane{}, places: map[string]map[string]int{}, known: map[string]bool{}, refused: map[string]bool{}, settled: map[string]bool{},
-		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, serves: map[string]bool{}, left: map[string]bool{}, leaving: map[string]bool{}, renewed: map[string]int64{}, revived: map[string]bool{}, expired: map[string]bool{},
+		unique: map[string]bool{}, twins: map[string]bool{}, cancels: map[string]int64{}, dead: map[string]bool{}, serves: map[string]bool{}, asks: map[string]bool{}, left: map[string]bool{}, leaving: map[string]bool{}, renewed: map[string]int64{}, revived: map[string]bool{}, expired: map[string]bool{},
 		homes: map[string]*process{}, started: map[string]*start{}, starts: map[string]int{}, at: map[string]*start{},
 		outcomes: map[string]map[string]bool{}, occurs: map[string]*occurring{},
 	}
@@ -105,6 +106,14 @@ func (j *judge) request(args []string, from *process, again bool) (reply any, ve
 		j.violation("%s was answered %q", r.verb, string(e))
 	}
 	return reply, r.verb
+}
+
+// welcomed records that the answer to a join has reached its worker.
+func (j *judge) welcomed(args []string) {
+	if r, _, early := j.s.parse(args); early == nil {
+		queue, failed, _, _, _ := lane.Place(prefix, r.keys[0])
+		delete(j.asks, laneName(queue, failed)+" "+r.worker())
+	}
 }
 
 func laneName(queue string, failed bool) string {

@@ -93,11 +93,12 @@ func (l *link) fail(err error) {
 }
 
 // reply sends data from the server to the process.
-func (l *link) reply(b []byte) {
-	l.send(&l.down, func() {
-		l.in = append(l.in, b...)
-		signal(l.stir)
-	})
+func (l *link) reply(b []byte) { l.send(&l.down, func() { l.receive(b) }) }
+
+// receive makes the process able to read data that has arrived.
+func (l *link) receive(b []byte) {
+	l.in = append(l.in, b...)
+	signal(l.stir)
 }
 
 // Write is called by the driver. It sends a command once it is complete. It

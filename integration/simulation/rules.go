@@ -227,6 +227,7 @@ func (st *step) membership() {
 		}
 		if r.verb == "join" && r.from != nil && !r.copy {
 			st.homes[worker] = r.from
+			st.asks[name+" "+worker] = true
 			delete(st.leaving, name+" "+worker)
 		}
 	}
@@ -285,8 +286,9 @@ func (st *step) falseDeath(name, w string) {
 		st.violation("%s is evicted from %s after %d ms of silence, but the lease is %d", w, name, silent, lease)
 	}
 	// Under an earlier id a process is dead, and may be evicted again if Redis has
-	// lost writes. A worker that is leaving sends no more heartbeats, and Redis may be slow to answer its leave.
-	if p := st.homes[w]; p != nil && !p.excused() && p.is(w) && !st.left[name+" "+w] && !st.leaving[name+" "+w] {
+	// lost writes. A worker whose join hasn't been answered doesn't know that it is a member. One that is leaving
+	// sends no more heartbeats, and Redis may be slow to answer its leave.
+	if p := st.homes[w]; p != nil && !p.excused() && p.is(w) && !st.left[name+" "+w] && !st.leaving[name+" "+w] && !st.asks[name+" "+w] {
 		st.violation("%s of %s is evicted from %s, but lives", w, p.name, name)
 	}
 }

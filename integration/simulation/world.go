@@ -157,7 +157,8 @@ func (w *world) serve(a arrival) {
 		return
 	}
 	reply, verb := w.carryOut(a.args, l.of, false)
-	if _, refused := reply.(refusal); w.copies > 0 && repeatable(verb, a.args) && !refused && w.dice.Float64() < w.copies {
+	_, refused := reply.(refusal)
+	if w.copies > 0 && repeatable(verb, a.args) && !refused && w.dice.Float64() < w.copies {
 		w.Copies++
 		// Sometimes so late that everything it refers to has changed.
 		w.after(time.Duration(w.dice.ExpFloat64()*w.dice.Float64()*float64(10*time.Second)), func() {
@@ -172,7 +173,12 @@ func (w *world) serve(a arrival) {
 		l.reset()
 		return
 	}
-	l.reply(appendReply(nil, reply))
+	l.send(&l.down, func() {
+		l.receive(appendReply(nil, reply))
+		if verb == "join" && !refused {
+			w.judge.welcomed(a.args)
+		}
+	})
 }
 
 // repeatable reports whether a second copy of a call, however late, must have no effect.
