@@ -214,7 +214,7 @@ func (st *step) membership() {
 		case before:
 		case r.verb != "join":
 			st.violation("%s makes %s a member of %s", r.verb, w, name)
-		case st.dead[name+" "+w]:
+		case st.dead[name+" "+w] && !st.left[name+" "+w]: // the server may have lost the leave, and not the eviction before
 			st.violation("%s was evicted from %s, but is a member again", w, name)
 		}
 	}
