@@ -309,7 +309,8 @@ type CancelReport struct {
 }
 
 // Wait blocks until every attempt that this cancel found running has ended: stopped, or finished
-// before that. If a worker died, that takes until a peer has returned its tasks. Call it within 30 s.
+// before that. If a worker died, that takes until a peer has returned its tasks. The code of a handler that ignores its
+// context for longer than Grace, or of a worker that was paused and evicted, may still run. Call it within 30 s.
 // After an error you may call it again; ErrUnknownOutcome means that Redis lost its record of the cancel.
 func (c *CancelReport) Wait(ctx context.Context) error {
 	patient := store.Reads(c.queue.peer.calls, c.queue.peer.opts.CallTimeout)
