@@ -126,6 +126,12 @@ func TestStart(t *testing.T) {
 			"start wanted=9", "1 [[k:old 0:40:0:0:1:0:B 0 0 ''] [k:own 0:40:0:0:0:0:C 0 0 '']] 2 0 0 -1 now",
 			"HKEYS tasks", "k:old k:own",
 		)},
+		{"of the occurrences that nobody asserts, a round reads one beyond 1 MiB; the others are left", steps(
+			"join round=0", "1", "HSET tasks k:a 0:5:0:0:1:0:@1048577 k:b 0:6:0:0:1:0:B k:c C", "3",
+			"ZADD schedule 5 k:a 6 k:b 7 k:c", "3", "ZADD recurring 1 k:a 1 k:b", "2",
+			"start wanted=9", "1 [] 0 0 0 0 now", "ZRANGE schedule 0 -1", "k:b k:c", "HEXISTS tasks k:a", "0",
+			"start round=2 wanted=9", "1 [[k:c C 0 0 '']] 1 1 0 -1 now", "HKEYS tasks", "k:c",
+		)},
 		{"when an occurrence starts, times up to it and up to now have passed", steps(
 			"join round=0", "1", "ZADD recurring now+60000 k:a now+60000 k:b", "2",
 			"HSET tasks k:a 0:5:0:0:1:0:A k:b 0:99999999999998:0:0:1:0:B", "2", "ZADD ready 1 k:a 2 k:b", "2",
@@ -374,6 +380,18 @@ func TestFailedQueue(t *testing.T) {
 			"finish max-failed=2 w.1.9.1 1 d:<a> fail 0 failed:why", "[] 1", "EXISTS failed.crashes", "0",
 			"HKEYS failed.tasks", "r:1:2 r:1:3 r:<a>:4", "EXISTS failed.runs", "0", "ZRANGE failed.copies 0 -1", "r:<a>:4", "EXISTS failed.aside", "1",
 			"ZADD failed.workers now+9000 v", "1", "finish max-failed=1 w.1.9.2 2 d:<b> fail 0 failed:why", "[] 0",
+		)},
+		{"a peer that was silent for a while still serves it", steps(
+			"join round=0", "1", "LPUSH queues a b", "2", "start wanted=2", "*",
+			"HSET failed.tasks r:1:1 A", "1", "ZADD failed.ready 1 r:1:1", "1", "HSET failed.state place 1", "1",
+			"ZADD failed.workers now-50000 v", "1", "finish max-failed=1 w.1.9.1 1 d:<a> fail 0 failed:why", "[] 0",
+			"ZADD failed.workers now-70000 v", "0", "finish max-failed=1 w.1.9.2 2 d:<b> fail 0 failed:why", "[] 2",
+		)},
+		{"one whose name has no digest starts beside those that have crashed", steps(
+			"failed.join round=0", "1", "HSET failed.crashes <x> 1", "1",
+			"HSET failed.tasks r::1 A r:odd:2 B", "2", "ZADD failed.ready 1 r::1 2 r:odd:2", "2",
+			"failed.start wanted=9", "1 [[r::1 A 0 0 ''] [r:odd:2 B 0 0 '']] 2 0 0 -1 now",
+			"failed.start wanted=9", "1 [[r::1 A 0 0 ''] [r:odd:2 B 0 0 '']] 2 1 0 -1 now",
 		)},
 		{"an equal payload that another program has put on the failed queue's list gets a name of its own", steps(
 			"join round=0", "1", "LPUSH queues a", "1", "HSET state place 1", "1", "start wanted=1", "*",

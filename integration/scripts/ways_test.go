@@ -88,9 +88,11 @@ func TestAdd(t *testing.T) {
 			"add"+once("k:a", "n", "A")+once("k:b", "n", "B"), "!INVALID",
 			"add k:a 0 always:0:0 '' A", "!INVALID",
 			"add k:a 0 always:0:0 '' 0:0:0:0:1:0:A", "!INVALID",
+			"add k:a nan always:0:0 '' 0:0:0:0:0:0:A", "!INVALID",
+			"add"+once("k:b", "n", "B")+" k:a 0 always:0:0 9999999999999999999:m 0:0:0:0:0:0:A", "!INVALID",
 			"add"+task("k:a", "0", "always", "A")+" k:b 0 always", "!INVALID",
 			"add"+strings.Repeat(task("k:a", "0", "always", "A"), 1001), "!TOOLARGE",
-			"EXISTS tasks state ready", "0",
+			"EXISTS tasks state ready once:n", "0",
 		)},
 		{"more than 4 MiB of waiting records are replaced one by one only", steps(
 			"HSET tasks k:a @3000000 k:b @3000000 k:c x", "3", "ZADD ready 1 k:a 2 k:b 3 k:c", "3",

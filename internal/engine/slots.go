@@ -157,7 +157,7 @@ func (q *Queue) work(t *Attempt, of slot) {
 	q.mu.Unlock()
 	var r *run
 	defer func() { // even if a handler ends the goroutine
-		if t != nil && r.next != nil {
+		if t != nil && r != nil && r.next != nil {
 			go q.work(r.next, r.slot)
 		}
 	}()

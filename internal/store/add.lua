@@ -25,8 +25,9 @@ local names, skipped, adds, old, found = {}, {}, {}, {}, {}
 local seen, bytes, tried = {}, 0, false
 for i = FIRST, #args, 5 do
   local name, once, record = args[i], args[i + 3], args[i + 4]
-  local nonce = once ~= '' and string.match(once or '', '^[1-9]%d*:(.+)$') -- nil: it has another form
-  if nonce == nil or not string.find(record or '', '^0:%d+:%d+:%d+:0:%d+:') or not tonumber(args[i + 1]) then
+  local window, nonce = string.match(once or '', '^([1-9]%d*):(.+)$')
+  local valid = once == '' or nonce and #window <= 12 -- SET would refuse a longer one after the first write
+  if not valid or not string.find(record or '', '^0:%d+:%d+:%d+:0:%d+:') or not string.find(args[i + 1], '^%d+$') then
     return redis.error_reply('INVALID a task is name, ms, "rule:keep:counts", "window:nonce", "0:due:expires:result:0:size:…"')
   elseif seen[name] or nonce and seen[':' .. nonce] then -- no name begins with a colon
     return redis.error_reply('INVALID the same name or nonce twice in a call')
@@ -47,7 +48,7 @@ for i = FIRST, #args, 5 do
     if there > 0 then
       if string.sub(args[i + 2], 1, 7) == 'unique:' then
         return redis.error_reply('DUPLICATE an equal unique task is waiting or running')
-      elseif not string.find(args[i + 1] .. ':' .. args[i + 2], '^%d+:%a+:[01]:[01]$') then
+      elseif not string.find(args[i + 2], '^%a+:[01]:[01]$') then
         return redis.error_reply('INVALID how to add a task is "rule:keep:counts"')
       end
       found[#found + 1], old[i] = name, #found + 1

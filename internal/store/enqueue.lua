@@ -19,7 +19,7 @@ end
 if window > 0 and redis.call('EXISTS', once) == 1 then
   return 0
 elseif window > 0 then
-  redis.call('SET', once, '', 'XX') -- sets nothing, but fails here if SET is denied
+  redis.call('SET', once, '', 'XX', 'PX', window) -- sets nothing, but fails here if SET is denied or the window is wrong
 end
 
 local length = redis.call('LPUSH', list, unpack(ARGV, FIRST))

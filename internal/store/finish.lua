@@ -234,8 +234,9 @@ end
 delete_ended()
 delete_lists()
 
--- Keeps the failed queue within its limit, unless somebody serves it: the oldest go.
-if failing and most > 0 and (in_failed or redis.pcall('ZCOUNT', failed.workers, now, '+inf') == 0) then
+-- Keeps the failed queue within its limit, unless somebody serves it, or did a minute ago, since Redis or a peer may
+-- have stalled: the oldest go.
+if failing and most > 0 and (in_failed or redis.pcall('ZCOUNT', failed.workers, now - 60000, '+inf') == 0) then
   local set = in_failed and failed.aside or failed.ready
   dropped = math.max(0, math.min(redis.call('ZCARD', set) - most, 128)) -- no more fail in a round
   if dropped > 0 then

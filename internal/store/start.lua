@@ -83,7 +83,7 @@ if more_than_list or round <= before then
   end
 
   local function crashes_of(digest)
-    return counting and tonumber(redis.call('HGET', q.crashes, digest)) or 0
+    return counting and tonumber(redis.call('HGET', q.crashes, digest or '')) or 0
   end
 
   local function describe_named(name, record, run, crashes)
@@ -136,11 +136,16 @@ if more_than_list or round <= before then
       return
     end
     local asserted, moved = redis.call('ZMSCORE', q.recurring, unpack(names)), {}
-    local place = redis.call('HINCRBY', q.state, 'place', #names) - #names
+    local place, read = redis.call('HINCRBY', q.state, 'place', #names) - #names, 0
     for i, name in ipairs(names) do
       local unasserted = asserted[i] and tonumber(asserted[i]) < now
-      if unasserted then
-        local occurrence = read_record(redis.call('HGET', q.tasks, name) or '').occurrence
+      if unasserted and read > MIB then -- the next round moves the others
+        names = { unpack(names, 1, i - 1) }
+        break
+      elseif unasserted then
+        local record = redis.call('HGET', q.tasks, name) or ''
+        local occurrence = read_record(record).occurrence
+        read = read + #record
         unasserted = occurrence > (tonumber(redis.call('HGET', q.recurrence, 'passed:' .. name)) or 0)
       end
       if unasserted then
