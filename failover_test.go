@@ -44,6 +44,16 @@ func TestFailWorkerTouchesNobodyElse(t *testing.T) {
 	is.Equal(n, 0)
 }
 
+// With invalid options, a peer evicts nobody.
+func TestFailWorkerChecksOptions(t *testing.T) {
+	is := parallel(t)
+	p := worqr.New(&redis.Pool{}, &worqr.Options{Prefix: "a {b}"})
+	_, err := p.FailWorker(t.Context(), "w")
+	is.True(is_(err, worqr.ErrBadName))
+	_, err = p.Sweep(t.Context())
+	is.True(is_(err, worqr.ErrBadName))
+}
+
 // More tasks than one call returns keep their order.
 func TestReturnInChunks(t *testing.T) {
 	is := parallel(t)

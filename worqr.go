@@ -30,7 +30,7 @@
 //
 // Methods are safe for concurrent use, except CancelReport's. Methods with a context block until
 // Redis answers or the context ends, and fail if Redis is silent for [Options.CallTimeout];
-// StartWorker and StartWork fail after a third of the lease. After [ErrUnknownOutcome], the call may
+// StartWorker and StartWork may take twice that. After [ErrUnknownOutcome], the call may
 // have taken effect. After any other error, it hasn't. Three exceptions: calls on many tasks, such as
 // Cancel, Delete and FailWorker, may be partly done; with an [OnceError], Add has added the other
 // tasks; StopWorker, StopWork, Unhandle and Close stop even if Redis fails. Listings read a page at a
@@ -300,7 +300,7 @@ func newPeer(servers *store.Servers, opts *Options) *Peer {
 	p.space = store.SpaceAt(servers, p.opts.Prefix)
 	p.log = logs.New(p.opts.Logger)
 	p.scribe = &scribe{peer: p}
-	p.trace = tracing.New(worqrtrace.Join(p.opts.Trace, p.scribe.trace()), p.log)
+	p.trace = tracing.New(worqrtrace.Join(p.scribe.trace(), p.opts.Trace), p.log)
 	for _, s := range p.opts.Sources {
 		p.sources = append(p.sources, guard(s, p.log))
 	}

@@ -172,6 +172,31 @@ func TestClusterDoctor(t *testing.T) {
 	}
 }
 
+// While the node of the fleet's own keys is dead, a peer on another node enqueues as before, and leaves without an error.
+func TestClusterDeadRoster(t *testing.T) {
+	is := parallel(t)
+	c := partial(t)
+	ctx := t.Context()
+	roster := ownerOf(t, c, "p:workers")
+	p := openAt(t, c.URL(), worqr.Options{Prefix: "p", CallTimeout: 3 * time.Second})
+	var q *worqr.Queue
+	for i := 0; q == nil; i++ {
+		if name := fmt.Sprint("q", i); ownerOf(t, c, "{"+name+"}") != roster {
+			q = p.Queue(name)
+		}
+	}
+	is.NoErr(p.StartWorker(ctx))
+	is.NoErr(q.StartWork(ctx))
+	roster.Kill()
+	eventually(t, "the others know", func() bool {
+		_, err := length(p.Workers(ctx))
+		return err != nil
+	})
+	is.NoErr(q.Enqueue(ctx, []byte("x")))
+	is.NoErr(p.StopWorker(ctx))
+	is.Equal(sure(q.Stats(ctx))(t).Workers, 0)
+}
+
 // With one node dead, the others are still checked and listed, and workers are evicted there, within
 // the time of a few calls. Errors name the dead node.
 func TestClusterDeadNode(t *testing.T) {

@@ -47,9 +47,14 @@ func (w *worker) leave(ctx context.Context) error {
 	}
 	defer cancel()
 	calls := w.fleet.Lines.Calls // which wait longer than a heartbeat may take
-	last := w.retry(tidy, func() error {
-		return combined([]error{w.settleAll(tidy, calls), store.Unregister(tidy, calls, w.fleet.Space, ids...)})
-	})
+	last := w.retry(tidy, func() error { return w.settleAll(tidy, calls) })
+	if last == nil {
+		try, cancel := context.WithTimeout(tidy, lastTry)
+		defer cancel()
+		if err := w.retry(try, func() error { return store.Unregister(try, calls, w.fleet.Space, ids...) }); err != nil {
+			w.fleet.Log.Debug("worqr: removing the registration", "err", err) // it expires
+		}
+	}
 	w.mu.Lock()
 	for i, m := range members {
 		if _, owed := w.owed[m.membership()]; !owed { // the leave was repeated

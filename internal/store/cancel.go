@@ -49,7 +49,9 @@ func Cancel(ctx context.Context, r Runner, q keys.Queue, payload []byte) (Receip
 		if next == nil {
 			return c, c.mark(ctx, r, s, payload, workers)
 		}
-		after = string(as[[]byte](next, &in.err, "a string"))
+		if after = string(as[[]byte](next, &in.err, "a string")); in.err != nil {
+			return c, in.err
+		}
 	}
 }
 

@@ -26,6 +26,7 @@ type Producer struct {
 	log    *logs.Log
 	relist time.Duration
 	due    atomic.Bool // relistAll runs later
+	silent atomic.Bool // the registry doesn't answer, or refuses: the user may not list queues, or the key has another type
 
 	Refused atomic.Int64 // calls that added nothing, since Redis refused them or wasn't reached
 
@@ -43,7 +44,6 @@ type queueState struct {
 	listed  atomic.Bool     // the queue was recently added to the registry
 	failing atomic.Bool     // Redis refused the last call that adds tasks
 	upset   logs.Outage     // of that
-	refused atomic.Bool     // Redis has recently refused that: the user may not do it, or the key has another type
 }
 
 // NewProducer returns a producer. It does no I/O.
@@ -93,17 +93,23 @@ func enqueueCall(q keys.Queue, nonce string, window time.Duration, payloads []an
 // It fails with ErrTooLarge.
 func (p *Producer) Enqueue(ctx context.Context, q Target, payloads [][]byte) error {
 	k, began := p.of(q), ctx.Err() == nil
-	in := read(p.calls.One(ctx, k.enqueue.Call(redisconn.Payloads(ctx, payloads))))
-	return p.added(ctx, began, q, k, in.int() == 2, in.err)
+	r := reply(p.calls.One(ctx, k.enqueue.Call(redisconn.Payloads(ctx, payloads))))
+	in := read(r.Value, r.Err)
+	n := in.int()
+	if n == 0 { // as with a known nonce
+		in.fail(errMismatch)
+	}
+	return p.added(ctx, began, q, k, n == 2, unread(r, in.err))
 }
 
 // EnqueueOnce is Enqueue, once for each nonce within the window, at least 1 ms. fresh is true for the
 // call that did it.
 func (p *Producer) EnqueueOnce(ctx context.Context, q Target, nonce string, window time.Duration, payloads [][]byte) (fresh bool, err error) {
 	began := ctx.Err() == nil
-	in := read(p.calls.One(ctx, enqueueCall(q.Keys, nonce, max(window, time.Millisecond), redisconn.Payloads(ctx, payloads))))
+	r := reply(p.calls.One(ctx, enqueueCall(q.Keys, nonce, max(window, time.Millisecond), redisconn.Payloads(ctx, payloads))))
+	in := read(r.Value, r.Err)
 	n := in.int()
-	return n > 0, p.added(ctx, began, q, p.of(q), n == 2, in.err)
+	return n > 0, p.added(ctx, began, q, p.of(q), n == 2, unread(r, in.err))
 }
 
 // added handles the result of a call that began before ctx had ended, or not. alone says that nothing else waits, and
@@ -112,8 +118,12 @@ func (p *Producer) added(ctx context.Context, began bool, q Target, k *queueStat
 	if err == nil || ctx.Err() == nil { // otherwise err says nothing about Redis
 		p.log.Called(err)
 	}
-	late := began && ctx.Err() == context.DeadlineExceeded && errors.Is(err, context.Cause(ctx)) && !errors.Is(err, ErrUnknown)
-	p.judge(q, k, err, late)
+	ended := ctx.Err() != nil && errors.Is(err, context.Cause(ctx)) && !errors.Is(err, ErrUnknown) // the call wasn't sent
+	if !ended {
+		p.judge(q, k, err)
+	} else if began && ctx.Err() == context.DeadlineExceeded {
+		p.Refused.Add(1)
+	}
 	if errors.Is(err, ErrUnknown) {
 		k.listed.Store(false) // it's unknown whether the queue was alone
 	}
@@ -123,12 +133,12 @@ func (p *Producer) added(ctx context.Context, began bool, q Target, k *queueStat
 	return err
 }
 
-// judge counts a call that has added nothing; a late one didn't reach Redis before its deadline. It logs when Redis
-// begins and ends to refuse new tasks. The Log tells that Redis doesn't answer.
-func (p *Producer) judge(q Target, k *queueState, err error, late bool) {
+// judge counts a call that has added nothing. It logs when Redis begins and ends to refuse new tasks. The Log tells that
+// Redis doesn't answer.
+func (p *Producer) judge(q Target, k *queueState, err error) {
 	ours := errors.Is(err, ErrDuplicate) || errors.Is(err, ErrTooLarge) || IsMisplaced(err) // the caller's mistakes
 	refused := IsAnswer(err) && !ours
-	if refused || late || IsUnsent(err) {
+	if refused || IsUnsent(err) {
 		p.Refused.Add(1)
 	}
 	if refused || err == nil && k.failing.Load() {
@@ -145,23 +155,23 @@ func (p *Producer) List(ctx context.Context, q Target) { p.list(ctx, q, p.of(q),
 
 // list adds the queue's name to the registry: when the queue is alone, since a Delete may just have
 // removed it, and otherwise about once a minute for each peer. A worker of the queue lists it, too,
-// so nothing is lost when this fails or ctx ends. If the user lacks the permission, or the registry's
-// key has another type, it tries again in a minute.
+// so nothing is lost when this fails or ctx ends. If the registry doesn't answer, as when its node of a cluster is down,
+// or refuses, it tries again in a minute: otherwise each call on each queue would wait for it.
 func (p *Producer) list(ctx context.Context, q Target, k *queueState, alone bool) {
 	first := !k.listed.Load() && k.listed.CompareAndSwap(false, true) // only one of several callers
 	if first && p.due.CompareAndSwap(false, true) {
 		time.AfterFunc(p.relist, p.relistAll)
 	}
-	if k.refused.Load() || !alone && !first {
+	if p.silent.Load() || !alone && !first {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, time.Second)
+	try, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	// A plain command, so that a user can be allowed to do just that.
-	switch _, err := p.calls.One(ctx, redisconn.Command("SADD", p.space.Registry(), q.Name)); {
+	switch _, err := p.calls.One(try, redisconn.Command("SADD", p.space.Registry(), q.Name)); {
 	case err == nil:
-	case IsDenied(err), IsWrongType(err):
-		k.refused.Store(true)
+	case IsDenied(err), IsWrongType(err), try.Err() != nil && ctx.Err() == nil:
+		p.silent.Store(true)
 	default:
 		k.listed.Store(false)
 	}
@@ -171,11 +181,11 @@ func (p *Producer) list(ctx context.Context, q Target, k *queueState, alone bool
 // them in memory.
 func (p *Producer) relistAll() {
 	p.due.Store(false) // before the loop: a queue that is listed behind it needs the next one
+	p.silent.Store(false)
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, k := range p.all {
 		k.listed.Store(false)
-		k.refused.Store(false)
 	}
 }
 
@@ -266,6 +276,7 @@ func readAdd(reply redisconn.Reply, n int) (names []string, skipped []int, alone
 // running, and with ErrTooLarge. The same name or nonce twice is an error.
 func (p *Producer) Add(ctx context.Context, q Target, tasks []Task) (names []string, skipped []int, err error) {
 	k, began := p.of(q), ctx.Err() == nil
-	names, skipped, alone, err := readAdd(reply(p.calls.One(ctx, addCall(k.shared, tasks))), len(tasks))
-	return names, skipped, p.added(ctx, began, q, k, alone, err)
+	r := reply(p.calls.One(ctx, addCall(k.shared, tasks)))
+	names, skipped, alone, err := readAdd(r, len(tasks))
+	return names, skipped, p.added(ctx, began, q, k, alone, unread(r, err))
 }

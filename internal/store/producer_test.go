@@ -157,7 +157,61 @@ func TestProducerLists(t *testing.T) {
 	redistest.Do(t, b.conn, "SET", b.space.Registry(), "foreign")
 	p = b.producer() // tries again in a minute, not at each call
 	enqueue()
-	b.is.True(p.of(b.target()).refused.Load())
+	b.is.True(p.silent.Load())
+}
+
+// A deaf Runner doesn't answer plain commands.
+type deaf struct {
+	Runner
+	asked int
+}
+
+func (d *deaf) One(ctx context.Context, c redisconn.Call) (any, error) {
+	if !strings.Contains(fmt.Sprint(c), "SADD") {
+		return d.Runner.One(ctx, c)
+	}
+	d.asked++
+	<-ctx.Done()
+	return nil, ctx.Err()
+}
+
+// While the registry doesn't answer, as when its node of a cluster is down, only one call waits for it.
+func TestSilentRegistry(t *testing.T) {
+	b := newBench(t)
+	d := &deaf{Runner: b.line}
+	p := NewProducer(d, b.space, logs.New(slog.New(slog.DiscardHandler)))
+	ended, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	b.is.NoErr(p.Enqueue(ended, b.target(), [][]byte{nil}))
+	b.is.True(ended.Err() != nil)
+	b.is.True(!p.silent.Load()) // it had little time
+	for range 3 {
+		b.is.NoErr(p.Enqueue(t.Context(), b.target(), [][]byte{nil}))
+		b.is.NoErr(p.Enqueue(t.Context(), Target{"other", "other", b.space.Queue("other")}, [][]byte{nil}))
+	}
+	b.is.Equal(d.asked, 2)
+	p.relistAll()
+	b.is.True(!p.silent.Load())
+}
+
+// A tooLate Runner sends nothing before ctx ends.
+type tooLate struct{ Runner }
+
+func (tooLate) One(ctx context.Context, _ redisconn.Call) (any, error) {
+	<-ctx.Done()
+	return nil, context.Cause(ctx)
+}
+
+// The cause of a context that has ended isn't an answer of Redis.
+func TestCauseIsNoAnswer(t *testing.T) {
+	b := newBench(t)
+	p := NewProducer(tooLate{}, b.space, logs.New(slog.New(slog.DiscardHandler)))
+	ctx, cancel := context.WithCancelCause(t.Context())
+	cancel(redis.Error("OOM command not allowed"))
+	err := p.Enqueue(ctx, b.target(), [][]byte{nil})
+	b.is.True(strings.Contains(err.Error(), "OOM"))
+	b.is.Equal(p.Refused.Load(), int64(0))
+	b.is.True(!p.of(b.target()).failing.Load())
 }
 
 // without returns a bench on a server of its own, and a line of a user who may not use a command.

@@ -56,7 +56,9 @@ func Ends(ctx context.Context, r Runner, q keys.Queue, names []string) ([]Fate, 
 	in.each(func() {
 		f := Fate{Ended: readResult(in.bytes())}
 		f.Waits, f.Runs = time.Duration(in.int())*time.Millisecond, time.Duration(in.int())*time.Millisecond
-		fates = append(fates, f)
+		if in.err == nil {
+			fates = append(fates, f)
+		}
 	})
 	if in.err == nil && (len(fates) == 0 || len(fates) > len(names)) {
 		in.err = errMismatch
