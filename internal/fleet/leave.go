@@ -48,12 +48,10 @@ func (w *worker) leave(ctx context.Context) error {
 	defer cancel()
 	calls := w.fleet.Lines.Calls // which wait longer than a heartbeat may take
 	last := w.retry(tidy, func() error { return w.settleAll(tidy, calls) })
-	if last == nil {
-		try, cancel := context.WithTimeout(tidy, lastTry)
-		defer cancel()
-		if err := w.retry(try, func() error { return store.Unregister(try, calls, w.fleet.Space, ids...) }); err != nil {
-			w.fleet.Log.Debug("worqr: removing the registration", "err", err) // it expires
-		}
+	try, cancel := context.WithTimeout(tidy, lastTry) // if Redis was away until now, there's no time left
+	defer cancel()
+	if err := w.retry(try, func() error { return store.Unregister(try, calls, w.fleet.Space, ids...) }); err != nil {
+		w.fleet.Log.Debug("worqr: removing the registration", "err", err) // it expires
 	}
 	w.mu.Lock()
 	for i, m := range members {
