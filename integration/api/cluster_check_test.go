@@ -172,7 +172,7 @@ func TestClusterDoctor(t *testing.T) {
 	}
 }
 
-// While the node of the fleet's own keys is dead, a peer on another node enqueues as before, and leaves without an error.
+// While the node of the fleet's own keys is dead, a peer on another node still enqueues, and leaves without an error.
 func TestClusterDeadRoster(t *testing.T) {
 	is := parallel(t)
 	c := partial(t)

@@ -212,7 +212,7 @@ func recipeCancel(ctx context.Context, reports *worqr.Queue) error {
 	if err != nil {
 		return err
 	}
-	return report.Wait(ctx) // until no attempt has it any longer
+	return report.Wait(ctx) // until all its attempts have ended
 }
 
 func recipeResult(ctx context.Context, reports *worqr.Queue) ([]byte, error) {

@@ -21,12 +21,12 @@ var (
 // A Producer adds tasks to queues, for all callers of a peer. It makes sure that the queues are
 // listed. It's safe for concurrent use. A call blocks until Redis has answered, or ctx ends.
 type Producer struct {
-	calls  Runner
-	space  keys.Space
-	log    *logs.Log
-	relist time.Duration
-	due    atomic.Bool // relistAll runs later
-	silent atomic.Bool // the registry doesn't answer, or refuses: the user may not list queues, or the key has another type
+	calls      Runner
+	space      keys.Space
+	log        *logs.Log
+	relist     time.Duration
+	due        atomic.Bool // relistAll runs later
+	unlistable atomic.Bool // the registry doesn't answer, or refuses: the user may not list queues, or the key has another type
 
 	Refused atomic.Int64 // calls that added nothing, since Redis refused them or wasn't reached
 
@@ -162,7 +162,7 @@ func (p *Producer) list(ctx context.Context, q Target, k *queueState, alone bool
 	if first && p.due.CompareAndSwap(false, true) {
 		time.AfterFunc(p.relist, p.relistAll)
 	}
-	if p.silent.Load() || !alone && !first {
+	if p.unlistable.Load() || !alone && !first {
 		return
 	}
 	try, cancel := context.WithTimeout(ctx, time.Second)
@@ -171,7 +171,7 @@ func (p *Producer) list(ctx context.Context, q Target, k *queueState, alone bool
 	switch _, err := p.calls.One(try, redisconn.Command("SADD", p.space.Registry(), q.Name)); {
 	case err == nil:
 	case IsDenied(err), IsWrongType(err), try.Err() != nil && ctx.Err() == nil:
-		p.silent.Store(true)
+		p.unlistable.Store(true)
 	default:
 		k.listed.Store(false)
 	}
@@ -181,7 +181,7 @@ func (p *Producer) list(ctx context.Context, q Target, k *queueState, alone bool
 // them in memory.
 func (p *Producer) relistAll() {
 	p.due.Store(false) // before the loop: a queue that is listed behind it needs the next one
-	p.silent.Store(false)
+	p.unlistable.Store(false)
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	for _, k := range p.all {

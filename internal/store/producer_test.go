@@ -101,9 +101,12 @@ func TestEnqueueOnceAfterLostReply(t *testing.T) {
 			return len(skipped) == 0, err
 		},
 	} {
-		redistest.Must(t, p.Enqueue(t.Context(), Target{"other", "other", b.space.Queue("other")}, [][]byte{nil})) // connects
+		other := Target{"other", "other", b.space.Queue("other")}
+		redistest.Must(t, p.Enqueue(t.Context(), other, [][]byte{nil})) // connects, and loads the script
+		_, _, err := p.Add(t.Context(), other, []Task{task("a", "a")})
+		b.is.NoErr(err)
 		lost := link.LoseReplyTo("EVALSHA")
-		_, err := call()
+		_, err = call()
 		<-lost
 		b.is.True(errors.Is(err, ErrUnknown))
 		fresh, err := call()
@@ -157,13 +160,14 @@ func TestProducerLists(t *testing.T) {
 	redistest.Do(t, b.conn, "SET", b.space.Registry(), "foreign")
 	p = b.producer() // tries again in a minute, not at each call
 	enqueue()
-	b.is.True(p.silent.Load())
+	b.is.True(p.unlistable.Load())
 }
 
 // A deaf Runner doesn't answer plain commands.
 type deaf struct {
 	Runner
-	asked int
+	asked   int
+	hearing func() // is called when it's asked; nil: nothing
 }
 
 func (d *deaf) One(ctx context.Context, c redisconn.Call) (any, error) {
@@ -171,6 +175,9 @@ func (d *deaf) One(ctx context.Context, c redisconn.Call) (any, error) {
 		return d.Runner.One(ctx, c)
 	}
 	d.asked++
+	if d.hearing != nil {
+		d.hearing()
+	}
 	<-ctx.Done()
 	return nil, ctx.Err()
 }
@@ -180,18 +187,18 @@ func TestSilentRegistry(t *testing.T) {
 	b := newBench(t)
 	d := &deaf{Runner: b.line}
 	p := NewProducer(d, b.space, logs.New(slog.New(slog.DiscardHandler)))
-	ended, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
-	defer cancel()
+	ended, cancel := context.WithCancel(t.Context())
+	d.hearing = cancel
 	b.is.NoErr(p.Enqueue(ended, b.target(), [][]byte{nil}))
-	b.is.True(ended.Err() != nil)
-	b.is.True(!p.silent.Load()) // it had little time
+	b.is.True(!p.unlistable.Load()) // the caller has given up, so that says nothing
+	d.hearing = nil
 	for range 3 {
 		b.is.NoErr(p.Enqueue(t.Context(), b.target(), [][]byte{nil}))
 		b.is.NoErr(p.Enqueue(t.Context(), Target{"other", "other", b.space.Queue("other")}, [][]byte{nil}))
 	}
 	b.is.Equal(d.asked, 2)
 	p.relistAll()
-	b.is.True(!p.silent.Load())
+	b.is.True(!p.unlistable.Load())
 }
 
 // A tooLate Runner sends nothing before ctx ends.
