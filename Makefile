@@ -17,25 +17,25 @@ test: ## install what is missing and run the tests of every module (RACE=-race: 
 	then run="go run ./integration/cmd/withredis"; fi; \
 	$$run $(MAKE) --no-print-directory test-modules
 
-# Tests mostly wait, so several packages run in parallel, the longest first. The race detector takes
-# three times as long, and tests that start several servers take long, too. Both are for CI, which
-# runs "make test RACE=-race". Even there, packages that measure, start programs or have few
-# goroutines of their own run without the race detector. The tests in integration run without a list
-# of packages, so that go test shows which of them were skipped. vet is off: "make lint" runs it. -w
-# leaves out what only debuggers read, which links faster.
-# With the race detector, fewer packages run at a time: they keep both processors busy.
+# vet is off: "make lint" runs it. -w leaves out what only debuggers read, which links faster. As many
+# packages run in parallel as there are processors, though tests mostly wait: with more, the test
+# servers get so little time that calls give up. Tests that start several servers take long, so
+# they are left to CI, which runs "make test RACE=-race". Even there, packages that measure, start
+# programs or have few goroutines of their own run without the race detector. The tests in
+# integration run without a list of packages, so that go test shows which of them were skipped.
 RACE =
 TEST = go test -vet=off -ldflags=-w -shuffle=on $(if $(RACE),,-short)
 UNRACED = internal/store internal/walls
+PLAIN = ./internal/store ./examples/worker ./contrib/prometheus ./cmd/worqr/... ./bench/... ./internal/walls ./contrib/otel ./contrib/outbox ./integration/outbox ./examples/demo ./examples/service ./examples/fromasynq
+RACED = ./integration/api ./worqrtest/... $$(go list ./... | grep -v $(UNRACED:%=-e /%$$))
 test-modules:
 	@for shell in zsh fish; do command -v $$shell >/dev/null || echo "test: skipping completion in $$shell, which isn't installed"; done
 	@ls /usr/lib/postgresql/*/bin/initdb >/dev/null 2>&1 || command -v initdb >/dev/null || echo "test: skipping the outbox on PostgreSQL, which isn't installed"
 	@command -v mariadbd >/dev/null || [ -x /usr/sbin/mariadbd ] || echo "test: skipping the outbox on MariaDB, which isn't installed"
 	@failed=0; \
-	$(TEST) -p $(if $(RACE),1,2) ./internal/store ./examples/worker ./contrib/prometheus ./cmd/worqr/... ./bench/... ./internal/walls ./contrib/otel ./contrib/outbox ./integration/outbox ./examples/demo ./examples/service ./examples/fromasynq & plain=$$!; \
-	$(TEST) -p $(if $(RACE),2,3) $(RACE) ./integration/api ./worqrtest/... $$(go list ./... | grep -v $(UNRACED:%=-e /%$$)) || failed=1; \
+	$(TEST) $(PLAIN) $(if $(RACE),,$(RACED)) || failed=1; \
+	$(if $(RACE),$(TEST) $(RACE) $(RACED) || failed=1;) \
 	(cd integration && $(TEST) $(RACE)) || failed=1; \
-	wait $$plain || failed=1; \
 	[ $$failed = 1 ] || echo "All tests passed."; \
 	exit $$failed
 
