@@ -25,10 +25,10 @@ func TestHistory(t *testing.T) {
 	for range 3 {
 		<-done
 	}
-	conn := redistest.Conn(t)
-	redistest.Do(t, conn, "ZADD", s.args[3]+":versions", fmt.Sprint(time.Now().UnixMilli()), "shop v7")
 	stop()
 	s.is.NoErr(<-ran)
+	conn := redistest.Conn(t) // what came before the first row isn't shown
+	redistest.Do(t, conn, "ZADD", s.args[3]+":versions", fmt.Sprint(time.Now().UnixMilli()), "shop v7")
 	for _, args := range [][]string{nil, {"--hours", "24"}, {"--days", "60"}, {"--weeks", "1"}} {
 		args = append([]string{"history", "q"}, args...)
 		printed := s.run(exitWell, args...)

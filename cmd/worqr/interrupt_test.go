@@ -96,7 +96,7 @@ func TestInterruptEnqueue(t *testing.T) {
 	row, said := s.both("lost1", 1, "enqueue", "q", "lost1", "lost2")
 	s.is.Equal(said, "worqr: interrupted: 0 tasks enqueued"+unknownOutcome)
 	s.is.Equal(row, map[string]any{"enqueued": 0., "left_out": 0., "error": "interrupted", "uncertain": true})
-	row, said = s.both("lost3", 1, "enqueue", "q", "a", "lost3", "b", "--at", "2100-01-01T00:00:00Z")
+	row, said = s.both("lost3", 1, "enqueue", "q", "lost3", "a", "b", "--at", "2100-01-01T00:00:00Z")
 	s.is.Equal(said, "worqr: interrupted: 0 tasks enqueued"+unknownOutcome)
 	s.is.Equal(row["enqueued"], 0.)
 	s.run(exitWell, "enqueue", "q", "twice", "--unique")

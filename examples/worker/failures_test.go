@@ -204,9 +204,11 @@ func ofQueues() map[string]failure {
 			w.send("x", 3)
 		}, limits: soon, flags: []string{"--max-age", "1s"}, banner: "A queue gets no slot emails 3 tasks are waiting on this queue, nothing runs there, and no worker has room: other queues use up its Capacity.",
 			check: "stuck (starved) on emails: 3 tasks are waiting on this queue, nothing runs there, and no worker has room: other queues use up its Capacity.", alert: "WorqrStalled"},
-		"growing backlog": {stage: func(w *ward) {
+		"growing backlog": {early: func(w *ward) {
 			w.worker(worqr.Options{}, w.hangs(), &worqr.HandleOptions{Concurrency: 1, Prefetch: -1})
 			w.send("x", 1)
+			eventually(w.t, "the task runs", func() bool { return peertest.Stats(w.t, w.peer.Queue("emails")).Running == 1 })
+		}, stage: func(w *ward) {
 			w.known()
 			payloads := make([][]byte, 3000)
 			peertest.Must(w.t, w.peer.Queue("emails").Enqueue(w.t.Context(), payloads...))

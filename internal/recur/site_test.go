@@ -80,9 +80,9 @@ func TestLeft(t *testing.T) {
 // Schedules that end are counted in one log line, which contains no key.
 func TestEndedIsBounded(t *testing.T) {
 	is := redistest.Parallel(t)
-	r := newRig(t)
+	r := newBench(t)
 	for i := range 40 {
-		r.do("ZADD", "p:recurring:{q}", 1, fmt.Sprint("k:secret", i))
+		r.do("ZADD", r.target("q").Keys.Recurring(), 1, fmt.Sprint("k:secret", i))
 	}
 	r.Over(r.target("q"))
 	l := r.site(r.Schedules)
