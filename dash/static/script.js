@@ -132,12 +132,13 @@
   }
 
   // live replaces the parts of the page that have changed. While the page is hidden, it closes the
-  // stream.
+  // stream. While a mouse button is pressed, updates wait: if what was pressed moved or were
+  // replaced, nothing would be clicked.
   function live() {
     const from = document.body.dataset.stream, button = document.getElementById('live');
     if (!from || !window.EventSource) return;
     const word = button.querySelector('.word');
-    let source = null, wanted = recall('worqr-live') !== 'no';
+    let source = null, wanted = recall('worqr-live') !== 'no', pressed = null, changed = {};
     const say = state => {
       button.dataset.state = state;
       word.textContent = { live: 'Live', paused: 'Paused', away: 'Reconnecting' }[state];
@@ -154,17 +155,27 @@
         say('away');
         if (source?.readyState === EventSource.CLOSED) { close(); setTimeout(() => { if (!source) open(); }, 10000); }
       };
-      source.onmessage = event => {
-        for (const [id, html] of Object.entries(JSON.parse(event.data))) {
-          const old = document.getElementById(id);
-          if (!old) continue;
-          const next = document.createElement('template');
-          next.innerHTML = html; // the server has escaped it, and the policy allows no inline code
-          morph(old, next.content);
-        }
-        document.dispatchEvent(new Event('worqr-update'));
-      };
+      source.onmessage = event => { Object.assign(changed, JSON.parse(event.data)); update(); };
     };
+    const update = () => {
+      if (pressed) return;
+      for (const [id, html] of Object.entries(changed)) {
+        const old = document.getElementById(id);
+        if (!old) continue;
+        const next = document.createElement('template');
+        next.innerHTML = html; // the server has escaped it, and the policy allows no inline code
+        morph(old, next.content);
+      }
+      changed = {};
+      document.dispatchEvent(new Event('worqr-update'));
+    };
+    addEventListener('pointerdown', event => { pressed = event.button === 0 ? event : null; });
+    for (const end of ['pointerup', 'pointercancel', 'contextmenu', 'blur']) {
+      addEventListener(end, () => {
+        const over = pressed;
+        setTimeout(() => { if (pressed === over) { pressed = null; update(); } }); // after the click
+      });
+    }
     button.hidden = false;
     button.addEventListener('click', () => { wanted = !wanted; keep('worqr-live', wanted ? 'yes' : 'no'); open(); });
     document.addEventListener('visibilitychange', () => document.hidden ? close() : open());
@@ -175,25 +186,37 @@
   }
 
   // morph gives a node the children of another one, and keeps those that are the same, so focus,
-  // selections, open details and ticked boxes stay.
+  // selections, typed text, open details and ticked boxes stay.
   function morph(to, from) {
-    const next = Array.from(from.childNodes);
-    next.forEach((now, i) => {
-      const old = to.childNodes[i];
-      if (!old) to.append(now);
-      else if (old.nodeType !== now.nodeType || old.nodeName !== now.nodeName || identity(old) !== identity(now)) old.replaceWith(now);
-      else if (old.nodeType !== Node.ELEMENT_NODE) { if (old.data !== now.data) old.data = now.data; }
-      else {
-        for (const a of Array.from(old.attributes)) if (!now.hasAttribute(a.name) && a.name !== 'open') old.removeAttribute(a.name);
-        for (const a of now.attributes) if (old.getAttribute(a.name) !== a.value) old.setAttribute(a.name, a.value);
-        morph(old, now);
+    let old = to.firstChild;
+    const drop = () => { const next = old.nextSibling; old.remove(); old = next; };
+    for (const now of Array.from(from.childNodes)) {
+      let kept = old;
+      while (kept && !same(kept, now)) kept = identity(now) ? kept.nextSibling : null;
+      if (!kept) {
+        to.insertBefore(now, old);
+        if (old && !identity(old)) drop();
+        continue;
       }
-    });
-    while (to.childNodes.length > next.length) to.lastChild.remove();
+      while (old !== kept) drop();
+      old = kept.nextSibling;
+      if (kept.nodeType !== Node.ELEMENT_NODE) { if (kept.data !== now.data) kept.data = now.data; continue; }
+      for (const a of Array.from(kept.attributes)) if (!now.hasAttribute(a.name) && a.name !== 'open') kept.removeAttribute(a.name);
+      for (const a of now.attributes) if (kept.getAttribute(a.name) !== a.value) kept.setAttribute(a.name, a.value);
+      morph(kept, now);
+    }
+    while (old) drop();
   }
+
+  function same(a, b) { return a.nodeType === b.nodeType && a.nodeName === b.nodeName && identity(a) === identity(b); }
 
   // identity distinguishes nodes that have state of their own.
   function identity(node) {
-    return node.nodeName === 'TR' ? node.dataset.worker ?? node.querySelector('input')?.value ?? '' : node.nodeName === 'INPUT' ? node.value : '';
+    const sent = input => input.name + '=' + input.getAttribute('value'); // what is typed doesn't count
+    switch (node.nodeName) {
+    case 'INPUT': return sent(node);
+    case 'LI': case 'TR': return node.dataset.worker ?? node.dataset.key ?? Array.from(node.querySelectorAll('input'), sent).join();
+    default: return '';
+    }
   }
 })();

@@ -18,20 +18,29 @@ func find(verb string) string {
 }
 
 // click presses the middle of an element, as a user does: it's unfolded, and nothing covers it.
+// Updates of the page wait meanwhile, or the element might move away before it's pressed.
 func (b *tab) click(element string) {
 	b.t.Helper()
-	place := ask[[]float64](b, `(() => {
+	place := b.aim(element, `dispatchEvent(new PointerEvent('pointerdown'))`)
+	b.run(chromedp.MouseClickXY(place[0], place[1]))
+}
+
+// aim scrolls to an element, does something, and returns the middle of the element.
+func (b *tab) aim(element, do string) (place []float64) {
+	b.t.Helper()
+	place = ask[[]float64](b, `(() => {
 		const e = `+element+`;
 		for (let d = e.parentElement; d; d = d.parentElement) if (d.tagName === 'DETAILS' && e !== d.firstElementChild) d.open = true;
 		e.scrollIntoView({ block: 'center', behavior: 'instant' });
 		const box = e.getBoundingClientRect(), x = box.x + box.width / 2, y = box.y + box.height / 2;
 		const hit = document.elementFromPoint(x, y);
+		`+do+`;
 		return e === hit || e.contains(hit) || hit?.contains(e) ? [x, y] : [];
 	})()`)
 	if len(place) != 2 {
 		b.t.Fatalf("%s: something covers %s", b.url(), element)
 	}
-	b.run(chromedp.MouseClickXY(place[0], place[1]))
+	return place
 }
 
 // enter types into a field of the form that has the button.

@@ -77,6 +77,49 @@ func TestLive(t *testing.T) {
 	b.same("pause and resume")
 }
 
+// A problem can be silenced while others appear above it: what is pressed is clicked, even if an update
+// comes before the button of the mouse is released, and what is typed stays.
+func TestBanners(t *testing.T) {
+	f := newFleet(t)
+	b := open(t, f.peer, dash.Options{AllowActions: true, Interval: 100 * time.Millisecond})
+	b.visit("")
+	b.until("the page is live", `document.getElementById('live').dataset.state === 'live'`)
+	const form = `document.querySelector('li[data-kind=persistence] form')`
+	b.until("there's a problem", `!!`+form)
+	ask[any](b, `window.EventSource = class extends EventSource { // the next stream notes what the script has taken
+		set onmessage(f) { super.onmessage = event => { f(event); window.worqrTook = (window.worqrTook ?? '') + event.data; }; }
+	}`)
+	for _, state := range []string{"paused", "live"} {
+		b.click(`document.getElementById('live')`)
+		b.until("updates are "+state, `document.getElementById('live').dataset.state === `+quote(state))
+	}
+	above := func(queue string) {
+		peertest.Enqueue(t, f.peer.Queue(queue), "x")
+		b.until("an update has come", `(window.worqrTook ?? '').includes(`+quote("name="+queue)+`)`)
+	}
+	at := b.aim(form+`.closest('details').querySelector('summary')`, "")
+	mouse := input.DispatchMouseEventParams{Type: input.DispatchMouseEventTypeMousePressed, X: at[0], Y: at[1], Button: input.MouseButtonLeft, ClickCount: 1}
+	call(b, input.DispatchMouseEvent, mouse)
+	above("first")
+	mouse.Type = input.DispatchMouseEventTypeMouseReleased
+	call(b, input.DispatchMouseEvent, mouse)
+	b.until("the form is unfolded", form+`.closest('details').open`)
+	b.reads("first", "no worker")
+
+	b.click(form + `.elements.reason`)
+	call(b, input.InsertText, input.InsertTextParams{Text: "on purp"})
+	above("second")
+	b.until("a problem has come above", `document.querySelectorAll('li[data-kind=no-worker]').length > 0 && document.querySelector('#banners').innerText.includes('1 other queue')`)
+	call(b, input.InsertText, input.InsertTextParams{Text: "ose"})
+	b.leaves(func() { b.click(form + `.querySelector('button')`) })
+	_, silences, err := f.peer.Notes(t.Context())
+	peertest.Must(t, err)
+	if len(silences) != 1 || silences[0].Kind != "persistence" || silences[0].Reason != "on purpose" {
+		t.Errorf("silenced: %+v", silences)
+	}
+	b.clean("a silence")
+}
+
 // The theme follows the system until the user chooses one, which persists.
 func TestTheme(t *testing.T) {
 	f := newFleet(t)
