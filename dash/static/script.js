@@ -132,8 +132,8 @@
   }
 
   // live replaces the parts of the page that have changed. While the page is hidden, it closes the
-  // stream. While a mouse button is pressed, updates wait: if what was pressed moved or were
-  // replaced, nothing would be clicked.
+  // stream. While something is pressed, updates wait: if it moved or were replaced, nothing would be
+  // clicked.
   function live() {
     const from = document.body.dataset.stream, button = document.getElementById('live');
     if (!from || !window.EventSource) return;
@@ -169,13 +169,13 @@
       changed = {};
       document.dispatchEvent(new Event('worqr-update'));
     };
-    addEventListener('pointerdown', event => { pressed = event.button === 0 ? event : null; });
-    for (const end of ['pointerup', 'pointercancel', 'contextmenu', 'blur']) {
-      addEventListener(end, () => {
-        const over = pressed;
-        setTimeout(() => { if (pressed === over) { pressed = null; update(); } }); // after the click
-      });
-    }
+    const released = () => {
+      const over = pressed;
+      setTimeout(() => { if (pressed === over) { pressed = null; update(); } }, over?.pointerType === 'touch' ? 300 : 0); // after the click
+    };
+    addEventListener('pointerdown', event => { if (event.isPrimary) pressed = event.button === 0 ? event : null; });
+    addEventListener('pointermove', event => { if (pressed && !(event.buttons & 1)) released(); }); // not every release is reported
+    for (const end of ['pointerup', 'pointercancel', 'contextmenu', 'dragend', 'blur', 'pageshow']) addEventListener(end, released);
     button.hidden = false;
     button.addEventListener('click', () => { wanted = !wanted; keep('worqr-live', wanted ? 'yes' : 'no'); open(); });
     document.addEventListener('visibilitychange', () => document.hidden ? close() : open());
@@ -185,37 +185,52 @@
     open();
   }
 
-  // morph gives a node the children of another one, and keeps those that are the same, so focus,
-  // selections, typed text, open details and ticked boxes stay.
-  function morph(to, from) {
-    let old = to.firstChild;
-    const drop = () => { const next = old.nextSibling; old.remove(); old = next; };
-    for (const now of Array.from(from.childNodes)) {
-      let kept = old;
-      while (kept && !same(kept, now)) kept = identity(now) ? kept.nextSibling : null;
-      if (!kept) {
-        to.insertBefore(now, old);
-        if (old && !identity(old)) drop();
-        continue;
+  // morph gives a part of the page the children of another one, and keeps those that are the same, so
+  // focus, selections, typed text, open details and ticked boxes stay. What has an identity keeps its
+  // state wherever it goes; only the focus is lost if it must move.
+  function morph(part, fresh) {
+    const all = node => Array.from(node.querySelectorAll('details, li, tr')).filter(identity);
+    const known = new Map(all(part).map(e => [identity(e), e])), wanted = new Set(all(fresh).map(identity));
+    const take = id => { const e = known.get(id); known.delete(id); return e; };
+    const become = (old, now) => {
+      if (old.nodeType !== Node.ELEMENT_NODE) { if (old.data !== now.data) old.data = now.data; return; }
+      for (const a of Array.from(old.attributes)) if (!now.hasAttribute(a.name) && a.name !== 'open') old.removeAttribute(a.name);
+      for (const a of now.attributes) if (old.getAttribute(a.name) !== a.value) old.setAttribute(a.name, a.value);
+      children(old, now);
+    };
+    const children = (to, from) => {
+      let old = to.firstChild;
+      const drop = () => { const next = old.nextSibling; old.remove(); old = next; };
+      for (const now of Array.from(from.childNodes)) {
+        const elsewhere = take(identity(now)), kept = old && same(old, now) ? old : elsewhere;
+        if (!kept) {
+          to.insertBefore(now, old);
+          if (now.nodeType === Node.ELEMENT_NODE) for (const inner of all(now)) {
+            const e = take(identity(inner));
+            if (e) { inner.replaceWith(e); become(e, inner); }
+          }
+          if (old && !identity(old)) drop();
+          continue;
+        }
+        while (kept.parentNode === to && old !== kept && !(identity(old) && wanted.has(identity(old)))) drop();
+        if (old === kept) old = kept.nextSibling;
+        else to.insertBefore(kept, old);
+        become(kept, now);
       }
-      while (old !== kept) drop();
-      old = kept.nextSibling;
-      if (kept.nodeType !== Node.ELEMENT_NODE) { if (kept.data !== now.data) kept.data = now.data; continue; }
-      for (const a of Array.from(kept.attributes)) if (!now.hasAttribute(a.name) && a.name !== 'open') kept.removeAttribute(a.name);
-      for (const a of now.attributes) if (kept.getAttribute(a.name) !== a.value) kept.setAttribute(a.name, a.value);
-      morph(kept, now);
-    }
-    while (old) drop();
+      while (old) drop();
+    };
+    children(part, fresh);
   }
 
   function same(a, b) { return a.nodeType === b.nodeType && a.nodeName === b.nodeName && identity(a) === identity(b); }
 
-  // identity distinguishes nodes that have state of their own.
+  // identity distinguishes nodes that have state of their own. What is typed doesn't count.
   function identity(node) {
-    const sent = input => input.name + '=' + input.getAttribute('value'); // what is typed doesn't count
+    const sent = input => input.name + '=' + input.getAttribute('value');
     switch (node.nodeName) {
     case 'INPUT': return sent(node);
-    case 'LI': case 'TR': return node.dataset.worker ?? node.dataset.key ?? Array.from(node.querySelectorAll('input'), sent).join();
+    case 'DETAILS': return node.dataset.key ?? '';
+    case 'LI': case 'TR': return node.dataset.worker ?? node.dataset.queue ?? Array.from(node.querySelectorAll('input'), sent).join();
     default: return '';
     }
   }

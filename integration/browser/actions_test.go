@@ -21,7 +21,7 @@ func find(verb string) string {
 // Updates of the page wait meanwhile, or the element might move away before it's pressed.
 func (b *tab) click(element string) {
 	b.t.Helper()
-	place := b.aim(element, `dispatchEvent(new PointerEvent('pointerdown'))`)
+	place := b.aim(element, `dispatchEvent(new PointerEvent('pointerdown', { isPrimary: true }))`)
 	b.run(chromedp.MouseClickXY(place[0], place[1]))
 }
 

@@ -1,12 +1,14 @@
 package browser
 
 import (
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/chromedp/cdproto/emulation"
 	"github.com/chromedp/cdproto/input"
 
+	"github.com/worqr/worqr"
 	"github.com/worqr/worqr/dash"
 	"github.com/worqr/worqr/internal/peertest"
 )
@@ -111,6 +113,11 @@ func TestBanners(t *testing.T) {
 	above("second")
 	b.until("a problem has come above", `document.querySelectorAll('li[data-kind=no-worker]').length > 0 && document.querySelector('#banners').innerText.includes('1 other queue')`)
 	call(b, input.InsertText, input.InsertTextParams{Text: "ose"})
+	third := peertest.Working(t, f.peer, "third")
+	above("third")
+	fail(t, third, "x", slices.Repeat([]string{"disk full"}, 40)...)
+	b.until("there are more than are shown at first", `!!document.querySelector('#more-banners li[data-kind=persistence]')`)
+	b.until("it's still there", form+`.elements.reason.value === 'on purpose' && `+form+`.closest('details.silence').open`)
 	b.leaves(func() { b.click(form + `.querySelector('button')`) })
 	_, silences, err := f.peer.Notes(t.Context())
 	peertest.Must(t, err)
@@ -118,6 +125,22 @@ func TestBanners(t *testing.T) {
 		t.Errorf("silenced: %+v", silences)
 	}
 	b.clean("a silence")
+}
+
+// An action that was unfolded doesn't become another one when the task starts.
+func TestUnfolded(t *testing.T) {
+	f := newFleet(t)
+	q := f.worker("replica-1", "q")
+	peertest.Add(t, q, worqr.TaskSpec{Key: "k", Payload: []byte("x")})
+	b := open(t, f.peer, dash.Options{AllowActions: true, Interval: 100 * time.Millisecond})
+	b.visit("task?name=q&key=k")
+	b.click(`document.querySelector('details.cancel summary')`)
+	peertest.Take(t, q)
+	b.until("the task runs", `!!document.querySelector('details.return')`)
+	if !ask[bool](b, `document.querySelector('details.cancel').open && !document.querySelector('details.return').open`) {
+		t.Error("another action is unfolded")
+	}
+	b.clean("a start")
 }
 
 // The theme follows the system until the user chooses one, which persists.
