@@ -29,7 +29,11 @@ import (
 	"github.com/worqr/worqr/internal/redistest"
 )
 
-func TestMain(m *testing.M) { os.Exit(peertest.Main(m)) }
+func TestMain(m *testing.M) {
+	// A test server that closes also closes the connections of a plain http.DefaultTransport, under requests of other tests.
+	http.DefaultTransport = struct{ http.RoundTripper }{http.DefaultTransport}
+	os.Exit(peertest.Main(m))
+}
 
 const (
 	deploy = "../../deploy/"
