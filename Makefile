@@ -40,8 +40,8 @@ test-modules:
 	exit $$failed
 
 # The browser tests of the dashboard aren't part of "make test": Chromium is a large package to install
-# unasked, and keeps both processors of a small machine busy for half a minute. CI runs them.
-browser: ## test the dashboard in Chromium, for half a minute; installs Debian's if it's missing
+# unasked, and keeps both processors of a small machine busy for a minute. CI runs them.
+browser: ## test the dashboard in Chromium, for a minute; installs Debian's if it's missing
 	@command -v chromium >/dev/null || command -v google-chrome >/dev/null || scripts/setup chromium || true
 	@cd integration && go test -vet=off ./browser
 
