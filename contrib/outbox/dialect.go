@@ -25,7 +25,8 @@ const (
 type dialect struct {
 	name      string
 	numbered  bool               // placeholders are $1, $2
-	isolation sql.IsolationLevel // at which deletes don't make writers wait
+	isolation sql.IsolationLevel // of reads
+	next      string             // makes the next statement one that doesn't make writers wait
 	age       string             // of a row, in seconds
 	remove    string             // deletes rows by their ids: see change
 	dirty     bool               // reads outside of transactions may see rows that aren't committed
@@ -40,13 +41,13 @@ const (
 
 var dialects = [...]dialect{
 	Postgres: {
-		name: "postgres", numbered: true, isolation: sql.LevelReadCommitted,
+		name: "postgres", numbered: true,
 		age:    "extract(epoch FROM clock_timestamp() - added_at)::float8",
 		remove: remove,
 		lock:   "BEGIN; SELECT pg_advisory_xact_lock(8031924715)", unlock: "COMMIT",
 	},
 	MySQL: {
-		name: "mysql", isolation: sql.LevelReadCommitted,
+		name: "mysql", isolation: sql.LevelReadCommitted, next: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		age: "unix_timestamp(now(6)) - unix_timestamp(added_at)",
 		// With IN, the server may scan the table, and then wait for rows of open transactions.
 		remove: "DELETE o FROM (SELECT 0 AS id UNION ALL SELECT %[2]s) AS d STRAIGHT_JOIN worqr_outbox AS o ON o.id = d.id WHERE true",

@@ -303,25 +303,31 @@ func (ob *Outbox) Delete(ctx context.Context, ids ...int64) (int, error) {
 
 const wasAside = " AND reason IS NOT NULL"
 
-// change carries out a statement on rows, in a transaction that doesn't make writers wait. It has the ids as its first
-// argument, for IN, and as its second, after SELECT 0 UNION ALL SELECT.
+// change carries out a statement on rows, in a transaction that doesn't make writers wait, and ends by itself: if this
+// process stalled before it sent a COMMIT, others would wait for the rows. The statement has the ids as its first argument,
+// for IN, and as its second, after SELECT 0 UNION ALL SELECT.
 func (ob *Outbox) change(ctx context.Context, ids []int64, statement string, args ...any) (n int, err error) {
 	if len(ids) == 0 {
 		return 0, nil
 	}
-	tx, err := ob.db.BeginTx(ctx, &sql.TxOptions{Isolation: ob.isolation})
+	conn, err := ob.db.Conn(ctx)
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = tx.Rollback() }() // after a commit, it does nothing
+	defer func() { _ = conn.Close() }()
+	if ob.next != "" {
+		if _, err := conn.ExecContext(ctx, ob.next); err != nil {
+			return 0, err
+		}
+	}
 	list := strings.Trim(fmt.Sprint(ids), "[]")
 	statement = fmt.Sprintf(statement, strings.ReplaceAll(list, " ", ","), strings.ReplaceAll(list, " ", " UNION ALL SELECT "))
-	done, err := tx.ExecContext(ctx, ob.rebind(statement), args...)
+	done, err := conn.ExecContext(ctx, ob.rebind(statement), args...)
 	if err != nil {
 		return 0, err
 	}
 	count, err := done.RowsAffected()
-	return int(count), cmp.Or(err, tx.Commit())
+	return int(count), err
 }
 
 // query calls read with each row of a result.

@@ -98,6 +98,39 @@ func TestTakeover(t *testing.T) {
 	}, kinds...)
 }
 
+// The relay doesn't hold rows while it sends a COMMIT: if it stalled before that, no other could delete them.
+func TestDeleteEndsByItself(t *testing.T) {
+	on(t, func(t *testing.T, d *database) {
+		is := is.New(t)
+		r := relaying(t, d, outbox.Options{})
+		for _, set := range []string{"log_output = 'TABLE'", "general_log = ON"} {
+			redistest.Sure(r.db.Exec("SET GLOBAL " + set))(t)
+		}
+		r.add("a", "b")
+		r.sent("a", "b")
+		redistest.Sure(r.db.Exec("SET GLOBAL general_log = OFF"))(t)
+		rows := redistest.Sure(r.db.Query("SELECT thread_id, argument FROM mysql.general_log ORDER BY event_time"))(t)
+		defer func() { _ = rows.Close() }()
+		deletes, open := 0, map[int64]bool{} // by connection
+		for rows.Next() {
+			var conn int64
+			var said string
+			is.NoErr(rows.Scan(&conn, &said))
+			switch said = strings.ToUpper(said); {
+			case strings.HasPrefix(said, "START TRANSACTION"):
+				open[conn] = true
+			case said == "COMMIT", said == "ROLLBACK":
+				open[conn] = false
+			case strings.HasPrefix(said, "DELETE O FROM (SELECT 0"):
+				deletes++
+				is.True(!open[conn])
+			}
+		}
+		is.NoErr(rows.Err())
+		is.True(deletes > 0)
+	}, mariadb)
+}
+
 // Writers add rows and roll back; relays, databases and Redis are killed, and Redis is full in between. What was committed is
 // added once, what was rolled back isn't, and rows of writers that take turns are in order.
 func TestCampaign(t *testing.T) {
