@@ -23,15 +23,14 @@ const (
 
 // A dialect is what differs between databases.
 type dialect struct {
-	name      string
-	numbered  bool               // placeholders are $1, $2
-	isolation sql.IsolationLevel // of reads
-	next      string             // makes the next statement one that doesn't make writers wait
-	age       string             // of a row, in seconds
-	remove    string             // deletes rows by their ids: see change
-	dirty     bool               // reads outside of transactions may see rows that aren't committed
-	lock      string             // begins a migration, which others wait for
-	unlock    string             // ends it
+	name     string
+	numbered bool   // placeholders are $1, $2
+	next     string // makes the next statement one that doesn't make writers wait
+	age      string // of a row, in seconds
+	remove   string // deletes rows by their ids: see change
+	dirty    bool   // reads outside of transactions may see rows that aren't committed
+	lock     string // begins a migration, which others wait for
+	unlock   string // ends it
 }
 
 const (
@@ -47,7 +46,7 @@ var dialects = [...]dialect{
 		lock:   "BEGIN; SELECT pg_advisory_xact_lock(8031924715)", unlock: "COMMIT",
 	},
 	MySQL: {
-		name: "mysql", isolation: sql.LevelReadCommitted, next: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+		name: "mysql", next: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
 		age: "unix_timestamp(now(6)) - unix_timestamp(added_at)",
 		// With IN, the server may scan the table, and then wait for rows of open transactions.
 		remove: "DELETE o FROM (SELECT 0 AS id UNION ALL SELECT %[2]s) AS d STRAIGHT_JOIN worqr_outbox AS o ON o.id = d.id WHERE true",

@@ -334,7 +334,7 @@ func (ob *Outbox) change(ctx context.Context, ids []int64, statement string, arg
 func (ob *Outbox) query(ctx context.Context, read func(*sql.Rows) error, query string, args ...any) error {
 	from := ob.db.QueryContext
 	if ob.dirty {
-		tx, err := ob.db.BeginTx(ctx, &sql.TxOptions{Isolation: ob.isolation})
+		tx, err := ob.db.BeginTx(ctx, &sql.TxOptions{Isolation: sql.LevelReadCommitted})
 		if err != nil {
 			return err
 		}
