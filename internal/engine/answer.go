@@ -169,7 +169,7 @@ func (s *Session) attemptsOf(a *store.Answer) []*Attempt {
 //	refused                             the same; if closing, give up
 //	the first reply is lost             repeat the round at once
 //	a later one is lost                 tell those who wait, and rest; if closing, give up
-//	three are lost, or repeats refused  if heartbeats are answered, take a new id: it may be too large for something
+//	three are lost, or repeats refused  if heartbeats are answered, take a new id: the round may be too large for something
 //	no more answers will come           give up
 //
 // A repeat that Redis hasn't got, or postpones, isn't counted: after an outage, heartbeats may be answered first.

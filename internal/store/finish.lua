@@ -1,11 +1,11 @@
 -- finish: end attempts.
 --
 -- ARGV[3] worker      id
--- ARGV[4] max failed  how many failed tasks to keep; in a failed queue, how many aside
+-- ARGV[4] max failed  how many failed tasks to keep, 0: all; in a failed queue, how many aside
 -- ARGV[5] plain       how many plain ends; each: attempt, token
 -- then the other ends; each: attempt, token, identity, verb, delay, text.
 --          identity: the name, or "d:" and the digest, if known. done: delay is for how many ms the text, a result, is
---          kept. retry, snooze: after the delay; text: a retry's error. stop. fail: text is "kind:error". drop: the result
+--          kept. retry, snooze: after the delay; text: a retry's error. stop. fail: text is "kind:error". drop: canceled, …
 -- Returns {odd, dropped}: for each end that wasn't ok, its number and gone, canceled, refused, or postponed to the next
 -- call; and how many failed tasks were dropped.
 -- Fails with EVICTED if the worker isn't a member.
@@ -98,7 +98,7 @@ local failed = in_failed and q or keys_of(ARGV[1] .. ':failed')
 local can_fail -- whether its keys have the right types, and it can count; nil: not known yet
 
 first_write()
--- What comes last may be denied. Then the call fails before it ends anything, since a repeat would do all of it again.
+-- The user may lack DEL or HDEL, which come last. Then the call fails before it ends anything, or a repeat would do it again.
 redis.call('DEL', KEYS[2])
 if sound then
   redis.call('HDEL', q.runs, '')
@@ -193,7 +193,7 @@ for i = others, 1, -1 do
   local delay, text, score = tonumber(args[at + 4]) or 0, args[at + 5], held[number]
   local named = string.sub(id, -1) == 'n' -- the id says what it is, not the identity
   local valid = score and (score == token or score == '-' .. token) and not seen[id]
-  -- A late copy of a lost start may have given the attempt another name.
+  -- If Redis has lost a start, a late copy of that may have started another task with this id.
   valid = valid and (not named or not runs or string.find(runs[i] or '', id, 1, true) == 1)
   local final = verb == 'done' or verb == 'drop'
   local digest = named and not final and digest_in(identity) or not named and string.sub(identity, 3)
@@ -234,8 +234,8 @@ end
 delete_ended()
 delete_lists()
 
--- Keeps the failed queue within its limit, unless somebody serves it, or did a minute ago, since Redis or a peer may
--- have stalled: the oldest go.
+-- Keeps the failed queue within its limit, unless it has a member: the oldest go. A lease that expired within the last
+-- minute counts, since Redis or the member may have stalled.
 if failing and most > 0 and (in_failed or redis.pcall('ZCOUNT', failed.workers, now - 60000, '+inf') == 0) then
   local set = in_failed and failed.aside or failed.ready
   dropped = math.max(0, math.min(redis.call('ZCARD', set) - most, 128)) -- no more fail in a round

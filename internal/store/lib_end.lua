@@ -57,7 +57,7 @@ local function back_to_front(list)
   return 1
 end
 
--- Reports whether an attempt must not be followed by another: its token is negative, or its digest was canceled.
+-- Reports whether an attempt must not be followed by another: its token is negative, or its digest was canceled since.
 local function is_canceled(token, digest)
   if token >= 0 and digest and digest ~= '' then
     return (tonumber(redis.pcall('GET', q.canceled .. digest)) or -1) >= token
