@@ -26,6 +26,7 @@ type dialect struct {
 	name     string
 	numbered bool   // placeholders are $1, $2
 	next     string // makes the next statement one that doesn't make writers wait
+	end      string // commits it, if the connection doesn't by itself
 	age      string // of a row, in seconds
 	remove   string // deletes rows by their ids: see change
 	dirty    bool   // reads outside of transactions may see rows that aren't committed
@@ -46,12 +47,12 @@ var dialects = [...]dialect{
 		lock:   "BEGIN; SELECT pg_advisory_xact_lock(8031924715)", unlock: "COMMIT",
 	},
 	MySQL: {
-		name: "mysql", next: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED",
+		name: "mysql", next: "SET TRANSACTION ISOLATION LEVEL READ COMMITTED", end: "COMMIT",
 		age: "unix_timestamp(now(6)) - unix_timestamp(added_at)",
 		// With IN, the server may scan the table, and then wait for rows of open transactions.
 		remove: "DELETE o FROM (SELECT 0 AS id UNION ALL SELECT %[2]s) AS d STRAIGHT_JOIN worqr_outbox AS o ON o.id = d.id WHERE true",
 		dirty:  true,
-		lock:   "DO get_lock('worqr_outbox', 3600)", unlock: "DO release_lock('worqr_outbox')", // every statement of a migration may be repeated
+		lock:   "DO get_lock('worqr_outbox', 3600)", unlock: "COMMIT; DO release_lock('worqr_outbox')", // every statement of a migration may be repeated
 	},
 	SQLite: {
 		name:   "sqlite",
@@ -98,7 +99,7 @@ func (ob *Outbox) migrate(ctx context.Context) (err error) {
 			err = run(ctx, conn, ob.unlock)
 		}
 		if err != nil {
-			_ = conn.Raw(func(any) error { return driver.ErrBadConn }) // it isn't used again, so the lock that it may hold ends
+			discard(conn)
 		}
 		_ = conn.Close()
 	}()
@@ -125,6 +126,9 @@ func (ob *Outbox) migrate(ctx context.Context) (err error) {
 		}
 	}
 }
+
+// discard keeps a connection from being used again. What it holds ends, and what was set for its next transaction.
+func discard(conn *sql.Conn) { _ = conn.Raw(func(any) error { return driver.ErrBadConn }) }
 
 // run carries out statements, one at a time, since not all drivers take several.
 func run(ctx context.Context, conn *sql.Conn, text string) error {

@@ -314,20 +314,35 @@ func (ob *Outbox) change(ctx context.Context, ids []int64, statement string, arg
 	if err != nil {
 		return 0, err
 	}
-	defer func() { _ = conn.Close() }()
-	if ob.next != "" {
-		if _, err := conn.ExecContext(ctx, ob.next); err != nil {
-			return 0, err
+	defer func() {
+		if err != nil {
+			discard(conn)
 		}
+		_ = conn.Close()
+	}()
+	if err := run(ctx, conn, ob.next); err != nil {
+		return 0, err
 	}
 	list := strings.Trim(fmt.Sprint(ids), "[]")
 	statement = fmt.Sprintf(statement, strings.ReplaceAll(list, " ", ","), strings.ReplaceAll(list, " ", " UNION ALL SELECT "))
 	done, err := conn.ExecContext(ctx, ob.rebind(statement), args...)
+	for tries := 1; isCrossed(err) && tries < 10; tries++ {
+		done, err = conn.ExecContext(ctx, ob.rebind(statement), args...)
+	}
 	if err != nil {
 		return 0, err
 	}
 	count, err := done.RowsAffected()
-	return int(count), err
+	return int(count), cmp.Or(err, run(ctx, conn, ob.end))
+}
+
+// isCrossed reports whether the database refused a transaction, since it's serializable and another one has crossed it.
+func isCrossed(err error) bool {
+	state, ok := errors.AsType[interface {
+		error
+		SQLState() string
+	}](err)
+	return ok && state.SQLState() == "40001"
 }
 
 // query calls read with each row of a result.

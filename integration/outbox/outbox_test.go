@@ -386,6 +386,68 @@ func TestMigrate(t *testing.T) {
 	}, kinds...)
 }
 
+// If connections don't commit by themselves, the outbox commits what it does.
+func TestWithoutAutocommit(t *testing.T) {
+	on(t, func(t *testing.T, d *database) {
+		off := *d
+		off.dsn += "&autocommit=false"
+		r := relaying(t, &off, outbox.Options{})
+		r.add("a", "b")
+		r.db = d.open(t) // sees only what is committed
+		r.sent("a", "b")
+		versions := 0
+		peertest.Must(t, r.db.QueryRow("SELECT count(*) FROM worqr_outbox_versions").Scan(&versions))
+		is.New(t).True(versions > 0)
+	}, mariadb)
+}
+
+// A change that fails leaves nothing to the next transaction on its connection.
+func TestFailedChange(t *testing.T) {
+	on(t, func(t *testing.T, d *database) {
+		is := is.New(t)
+		other, db := d.open(t), d.open(t)
+		for _, statement := range []string{"CREATE TABLE numbers (n int)", "INSERT INTO numbers VALUES (0)"} {
+			redistest.Sure(other.Exec(statement))(t)
+		}
+		db.SetMaxOpenConns(1)
+		_, err := outbox.New(db, d.dialect, nil).Retry(t.Context(), 1) // there is no table
+		is.True(err != nil)
+		tx := redistest.Sure(db.Begin())(t)
+		defer func() { _ = tx.Rollback() }()
+		var first, second int
+		is.NoErr(tx.QueryRow("SELECT n FROM numbers").Scan(&first))
+		redistest.Sure(other.Exec("UPDATE numbers SET n = 1"))(t)
+		is.NoErr(tx.QueryRow("SELECT n FROM numbers").Scan(&second))
+		is.Equal(second, first) // the isolation is the server's: repeatable read
+	}, mariadb)
+}
+
+// If transactions are serializable, the database refuses a change that another one has crossed. It's repeated.
+func TestSerializable(t *testing.T) {
+	on(t, func(t *testing.T, d *database) {
+		is := is.New(t)
+		strict := *d
+		strict.dsn += "&default_transaction_isolation=serializable"
+		r := prepare(t, &strict, redistest.URL(), redistest.Prefix(t), outbox.Options{}) // doesn't relay
+		r.add("a")
+		var id int64
+		is.NoErr(r.db.QueryRow("UPDATE worqr_outbox SET reason = 'a' RETURNING id").Scan(&id))
+		tx := redistest.Sure(r.db.Begin())(t)
+		redistest.Sure(tx.Exec("UPDATE worqr_outbox SET reason = 'b'"))(t)
+		deleted := make(chan error, 1)
+		go func() {
+			_, err := r.Delete(t.Context(), id)
+			deleted <- err
+		}()
+		peertest.Eventually(t, "the delete waits for the update", func() (waits bool) {
+			is.NoErr(r.db.QueryRow("SELECT count(*) > 0 FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'").Scan(&waits))
+			return waits
+		})
+		is.NoErr(tx.Commit())
+		is.NoErr(<-deleted)
+	}, postgres)
+}
+
 // While Redis is down or full, rows wait.
 func TestRedisOutage(t *testing.T) {
 	on(t, func(t *testing.T, d *database) {

@@ -76,6 +76,7 @@ func TestCancel(t *testing.T) {
 	for name, c := range map[string]struct{ by, payload string }{
 		"heartbeat": {"heartbeat", "a"}, "message": {"message", "a"}, "message that has the digest": {"message", strings.Repeat("a", 2000)},
 		"message that looks like one with a digest": {"message", "sha1:" + store.DigestOf([]byte("b")) + ":1"},
+		"message that almost looks like one":        {"message", "sha1:" + store.DigestOf([]byte("b")) + ":+1"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -172,8 +172,8 @@ func CanceledBy(message []byte) Digest {
 func ReadCancel(message []byte) (payload []byte, digest string, size int) {
 	if rest, ok := bytes.CutPrefix(message, []byte("sha1:")); ok && len(rest) < 64 {
 		of, length, _ := strings.Cut(string(rest), ":")
-		if n, err := strconv.Atoi(length); err == nil && n >= 0 && IsDigest(of) {
-			return nil, of, n
+		if n, err := strconv.ParseUint(length, 10, 31); err == nil && IsDigest(of) { // digits only, as cancel.lua has it
+			return nil, of, int(n)
 		}
 	}
 	return message, fmt.Sprintf("%x", sha1.Sum(message)), len(message)

@@ -134,7 +134,8 @@ func TestReadCancel(t *testing.T) {
 	ear := redis.PubSubConn{Conn: redistest.Dial(t, redistest.URL())}
 	redistest.Must(t, ear.Subscribe(b.q.Channel("cancel")))
 	ear.Receive()
-	for _, payload := range []string{"", "a", strings.Repeat("x", 2000), "sha1:00:1"} {
+	other := "sha1:" + DigestOf([]byte("b"))
+	for _, payload := range []string{"", "a", strings.Repeat("x", 2000), "sha1:00:1", other, other + ":1", other + ":+1", other + ":-0", other + ":1:", other + ": 1"} {
 		_, err := Cancel(t.Context(), b.line, b.q, []byte(payload))
 		b.is.NoErr(err)
 		got, digest, size := ReadCancel(ear.Receive().(redis.Message).Data)
