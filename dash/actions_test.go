@@ -209,15 +209,15 @@ func TestFailedActions(t *testing.T) {
 	page = b.shows("failed?name=q&group="+group, "3 of 4 failed tasks match: <q>no such mailbox: …</q>").text
 	_, list, _ := strings.Cut(page, "failed tasks match") // a banner has the reasons
 	is.True(!strings.Contains(list, "disk full"))
-	r = b.act("verb", "requeue-matching", "name", "q", "group", group, "back", "failed?name=q")
+	r = b.act("verb", "requeue-matching", "name", "q", "search", "group="+group, "back", "failed?name=q")
 	is.True(strings.Contains(r.text, "Requeued 3 tasks"))
 	is.Equal(len(peertest.Failed(t, q)), 1)
 	is.Equal(len(peertest.Waiting(t, q)), 4)
 
-	is.Equal(b.post("act", "verb", "discard-matching", "name", "q", "reason", "DISK", "confirm", "").StatusCode, http.StatusUnprocessableEntity)
-	is.Equal(b.post("act", "verb", "discard-matching", "name", "q", "reason", "(", "confirm", "q").StatusCode, http.StatusUnprocessableEntity)
+	is.Equal(b.post("act", "verb", "discard-matching", "name", "q", "search", "reason=DISK", "confirm", "").StatusCode, http.StatusUnprocessableEntity)
+	is.Equal(b.post("act", "verb", "discard-matching", "name", "q", "search", "reason=(", "confirm", "q").StatusCode, http.StatusUnprocessableEntity)
 	for _, verb := range []string{"discard-matching", "requeue-matching"} { // otherwise it would apply to all
-		r = b.post("act", "verb", verb, "name", "q", "header", ":never", "confirm", "q")
+		r = b.post("act", "verb", verb, "name", "q", "search", "header=:never", "confirm", "q")
 		is.Equal(r.StatusCode, http.StatusUnprocessableEntity)
 		is.True(strings.Contains(r.text, "the header has no name; write name: value. Nothing was done."))
 	}
@@ -226,9 +226,9 @@ func TestFailedActions(t *testing.T) {
 	page = b.get("failed?name=q&header=:never").text
 	is.True(strings.Contains(page, `<p class="lead" role="alert">This can’t be searched: the header has no name; write name: value.</p>`))
 	is.True(!strings.Contains(page, "discard-matching"))
-	b.act("verb", "discard-matching", "name", "q", "reason", "nothing", "confirm", "q")
+	b.act("verb", "discard-matching", "name", "q", "search", "reason=nothing", "confirm", "q")
 	is.Equal(len(peertest.Failed(t, q)), 1)
-	r = b.act("verb", "discard-matching", "name", "q", "reason", "DISK", "confirm", "q", "back", "failed?name=q")
+	r = b.act("verb", "discard-matching", "name", "q", "search", "reason=DISK", "confirm", "q", "back", "failed?name=q")
 	is.True(strings.Contains(r.text, "Deleted 1 task"))
 	is.Equal(len(peertest.Failed(t, q)), 0)
 
@@ -236,6 +236,26 @@ func TestFailedActions(t *testing.T) {
 	b.act("verb", "requeue-matching", "name", "q")
 	is.Equal(len(peertest.Failed(t, q)), 0)
 	b.act("verb", "stop", "name", "q") // no job is running: nothing happens
+}
+
+// An action on all that a search finds repeats it byte for byte, though browsers change the fields of forms.
+func TestSearchOfBytes(t *testing.T) {
+	is := parallel(t)
+	p := open(t, worqr.Options{})
+	q := peertest.Working(t, p, "q")
+	for _, key := range []string{"a\r\nb", "a\nb"} {
+		_, err := q.Add(t.Context(), worqr.TaskSpec{Key: key, Payload: []byte("x")})
+		is.NoErr(err)
+		peertest.Must(t, peertest.Take(t, q).Fail(t.Context(), errors.New("no")))
+	}
+	b := browse(t, p, &dash.Options{AllowActions: true})
+	page := b.shows("failed?name=q&key=a%0D%0Ab", "1 of 2 failed tasks match").text
+	_, search, _ := strings.Cut(page, `name="search" value="`)
+	search, _, _ = strings.Cut(search, `"`)
+	b.act("verb", "discard-matching", "name", "q", "search", html.UnescapeString(search), "confirm", "q")
+	left := peertest.Failed(t, q)
+	is.Equal(len(left), 1)
+	is.Equal(left[0].Key, "a\nb")
 }
 
 // The page of a task doesn't read long lists to the end. An action does.
@@ -351,7 +371,7 @@ func TestJob(t *testing.T) {
 		return "x"
 	}})
 	done := make(chan reply, 1)
-	go func() { done <- b.post("act", "verb", "requeue-matching", "name", "q", "payload", "x") }()
+	go func() { done <- b.post("act", "verb", "requeue-matching", "name", "q", "search", "payload=x") }()
 	<-entered
 	is.Equal((<-done).StatusCode, http.StatusSeeOther) // the job continues
 	is.Equal(b.post("act", "verb", "requeue-matching", "name", "q").StatusCode, http.StatusUnprocessableEntity)
@@ -360,7 +380,7 @@ func TestJob(t *testing.T) {
 	close(leave)
 	b.shows("queue?name=q", "Requeued 0 tasks", "It stopped: ")
 	is.Equal(len(peertest.Failed(t, q)), n)
-	b.act("verb", "requeue-matching", "name", "q", "payload", "x")
+	b.act("verb", "requeue-matching", "name", "q", "search", "payload=x")
 	b.shows("queue?name=q", "Requeued 900 tasks")
 	is.Equal(len(peertest.Failed(t, q)), 0)
 }

@@ -24,7 +24,7 @@ type filter struct {
 	value   string    // of the header; "" is any
 }
 
-// filtered returns the filter of a query or a form. It's never nil.
+// filtered returns the filter of a query. It's never nil.
 func filtered(query url.Values) (*filter, error) {
 	f := &filter{kind: query.Get("kind"), group: query.Get("group"), key: query.Get("key")}
 	for name, of := range map[string]**expression{"reason": &f.reason, "payload": &f.payload} {

@@ -35,7 +35,7 @@ func TestHooksFail(t *testing.T) {
 			b.shows("failed?name=q&payload=shown", "1 of 1 failed task match")
 			b.shows("queue?name=q", "(cannot be shown)")
 			await(t, b.stream(t.Context(), "show=queue&name=q"), "tasks", "(cannot be shown)")
-			b.act("verb", "requeue-matching", "name", "q", "payload", "shown", "back", "failed?name=q")
+			b.act("verb", "requeue-matching", "name", "q", "search", "payload=shown", "back", "failed?name=q")
 			peertest.Eventually(t, "the failed task is requeued", func() bool { return peertest.Stats(t, q).Failed == 0 })
 			is.Equal(len(journal.Lines("function=Payload")), 1)
 			is.True(strings.Contains(journal.Lines("function=Payload")[0], "hooks_test.go"))

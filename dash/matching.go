@@ -10,10 +10,14 @@ import (
 	"github.com/worqr/worqr/internal/words"
 )
 
-// matching requeues or deletes the tasks that a filter matches, in the background.
+// matching requeues or deletes the tasks that a search finds, in the background. The form has it as the query of the page.
 func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	verb, name := Verb(form.Get("verb")), form.Get("name")
-	f, err := filtered(form)
+	search, err := url.ParseQuery(form.Get("search"))
+	if err != nil {
+		return uncounted, sentence("The search isn't a query. Nothing was done.")
+	}
+	f, err := filtered(search)
 	if err != nil {
 		return uncounted, sentence(words.Stopped(err.Error()) + " Nothing was done.")
 	}

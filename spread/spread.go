@@ -83,9 +83,12 @@ func (s *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 }
 
 // Add is worqr.Queue.Add for one task, on the queue of its key: "" is a new one. A unique task is on
-// the queue of its payload. With Once, all calls must have the same Key or none. To add several tasks
-// all or none, use Add of Next.
+// the queue of its payload, and can't have Once: that queue alone would know the nonce. With Once, all calls must have the
+// same Key or none. To add several tasks all or none, use Add of Next. It also fails with ErrInvalid.
 func (s *Queue) Add(ctx context.Context, task worqr.TaskSpec) (key string, err error) {
+	if task.Unique && task.Once != "" {
+		return "", fmt.Errorf("worqr: add task to %s: %w: a unique task of a spread queue can't have Once: put what makes it unique into the payload", s.name, worqr.ErrInvalid)
+	}
 	if task.Unique {
 		_, err := s.For(string(task.Payload)).Add(ctx, task)
 		return "", err
@@ -195,10 +198,14 @@ func (s *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
 		t.Named += c.Named
 		t.Scheduled += c.Scheduled
 		t.Running += c.Running
+		t.Retrying += c.Retrying
 		t.Failed += c.Failed
 		t.Tokens += c.Tokens
 		t.Workers, t.IdleWorkers, t.Oldest = max(t.Workers, c.Workers), max(t.IdleWorkers, c.IdleWorkers), max(t.Oldest, c.Oldest)
-		t.Silent, t.Paused = t.Silent || c.Silent, t.Paused || c.Paused
+		if c.Paused && !t.Paused {
+			t.Paused, t.PausedBy, t.PausedSince = true, c.PausedBy, c.PausedSince
+		}
+		t.Silent = t.Silent || c.Silent
 	}
 	return t, err
 }

@@ -52,6 +52,15 @@ func TestSpread(t *testing.T) {
 	}
 }
 
+// Only one queue would know the nonce of a unique task.
+func TestSpreadUniqueOnce(t *testing.T) {
+	is := parallel(t)
+	q := spread.Over(open(t, worqr.Options{}), "q", 4)
+	_, err := q.Add(t.Context(), worqr.TaskSpec{Unique: true, Once: "a", Payload: []byte("a")})
+	is.True(errors.Is(err, worqr.ErrInvalid))
+	is.Equal(sure(q.Stats(t.Context()))(t).Waiting, 0)
+}
+
 // Every peer finds a key, a nonce and a Once on the same queue.
 func TestSpreadKeys(t *testing.T) {
 	is := parallel(t)
@@ -120,6 +129,9 @@ func TestSpreadCluster(t *testing.T) {
 		if string(task.Payload) == "bad" {
 			return worqr.Permanent(errors.New("no"))
 		}
+		if string(task.Payload) == "later" {
+			return worqr.RetryAfter(errors.New("no"), time.Hour)
+		}
 		started <- string(task.Payload)
 		<-ctx.Done()
 		return context.Cause(ctx)
@@ -152,7 +164,13 @@ func TestSpreadCluster(t *testing.T) {
 	}
 	is.Equal(len(ids), 9)
 	is.Equal(sure(q.DeleteFailed(ctx, ids[0], ids[8]))(t), 2)
+	for range 3 {
+		is.NoErr(q.Enqueue(ctx, []byte("later")))
+	}
+	eventually(t, "retries wait", func() bool { return sure(q.Stats(ctx))(t).Retrying == 3 })
+	is.Equal(sure(q.Cancel(ctx, []byte("later")))(t).Removed, 3)
 	is.NoErr(q.Pause(ctx))
+	is.True(!sure(q.Stats(ctx))(t).PausedSince.IsZero())
 	is.Equal(sure(q.RequeueFailed(ctx, ids[1], ids[4], ids[7]))(t), 3)
 	is.Equal(waitIn(t, q), 3)
 	is.Equal(sure(q.DeleteAllFailed(ctx))(t)+sure(q.RequeueAllFailed(ctx))(t), 4)

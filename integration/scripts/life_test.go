@@ -256,6 +256,15 @@ func TestFinish(t *testing.T) {
 				"[2 canceled 1 canceled] 0", "EXISTS tasks", "0", "LRANGE queues 0 -1", "d", "GET result:k:a",
 				"canceled:now:0:",
 			)},
+		{"names and records have large numbers in full", steps(
+			"HSET state place 1000000000000000", "1", "HSET failed.state place 1000000000000000", "1", "LPUSH queues a a b", "3",
+			"add k:k 0 always:0:0 '' 0:0:0:9000000000000000:0:0:K", "*",
+			"join round=0", "1", "start wanted=9", "*", "ZRANGE working:w 0 -1", "w.1.9.1n w.1.9.2 w.1.9.3 w.1.9.4",
+			"finish plain=0 w.1.9.1n 1 k:k fail 0 failed:x w.1.9.2 2 d:<a> retry 60000 x w.1.9.3 3 d:<a> retry 60000 x w.1.9.4 4 d:<b> fail 0 failed:x", "[] 0",
+			"ZRANGE schedule 0 -1", "r:<a>:1000000000000003 r:<a>:1000000000000004",
+			"ZRANGE failed.ready 0 -1", "r:<b>:1000000000000001 k:k#1000000000000002", "ZCARD failed.copies", "1",
+			"HGET failed.tasks k:k#1000000000000002", "now:0:0:9000000000000000:0:44:failed:now:w:w.1.9.1n:0:0:3:1:k:kxK",
+		)},
 		{"every end but stop, retry and snooze deletes the count of crashes", steps(
 			"join round=0", "1", "LPUSH queues a b c d e", "5", "HSET crashes <a> 1 <b> 1 <c> 1 <d> 1 <e> 1", "5",
 			"start wanted=5", "*", "listen", "", "ZADD idle 1 v", "1",

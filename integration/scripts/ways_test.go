@@ -89,6 +89,8 @@ func TestAdd(t *testing.T) {
 			"add k:a 0 always:0:0 '' A", "!INVALID",
 			"add k:a 0 always:0:0 '' 0:0:0:0:1:0:A", "!INVALID",
 			"add k:a nan always:0:0 '' 0:0:0:0:0:0:A", "!INVALID",
+			"add"+task("''", "0", "always", "A"), "!INVALID", "add"+task("k:", "0", "always", "A"), "!INVALID",
+			"add"+task("a", "0", "always", "A"), "!INVALID", "add"+task("r:<a>:1", "0", "always", "A"), "!INVALID",
 			"add"+once("k:b", "n", "B")+" k:a 0 always:0:0 9999999999999999999:m 0:0:0:0:0:0:A", "!INVALID",
 			"add"+task("k:a", "0", "always", "A")+" k:b 0 always", "!INVALID",
 			"add"+strings.Repeat(task("k:a", "0", "always", "A"), 1001), "!TOOLARGE",

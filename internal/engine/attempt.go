@@ -75,9 +75,10 @@ func (t *Attempt) describe(r *store.Record) {
 	}
 }
 
-// isNamed reports whether a cancel of a digest applies to the task: tasks with keys are canceled by key.
+// isNamed reports whether a cancel of a digest applies to the task: tasks with keys are canceled by key. No payload has the
+// zero digest; a task that isn't read yet does.
 func (t *Attempt) isNamed(d store.Digest) bool {
-	return t.digest == d && (t.Name == "" || store.DigestIn(t.Name) == d)
+	return d != store.Digest{} && t.digest == d && (t.Name == "" || store.DigestIn(t.Name) == d)
 }
 
 // options returns the queue's options, overridden by the task's.

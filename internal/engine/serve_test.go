@@ -69,6 +69,14 @@ func TestFailsUnbegun(t *testing.T) {
 	w.none("w")
 }
 
+// No message cancels what has no digest: tasks with keys, and those that aren't read yet.
+func TestCancelOfNoDigest(t *testing.T) {
+	is := is.New(t)
+	for _, held := range []*Attempt{{Name: "k:a"}, {}} {
+		is.True(!held.isNamed(store.CanceledBy([]byte("sha1:" + strings.Repeat("0", 40) + ":5"))))
+	}
+}
+
 // A cancel stops what runs: by the heartbeat that a wake asks for, or by the message. Copies that are enqueued later
 // run.
 func TestCancel(t *testing.T) {

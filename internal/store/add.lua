@@ -27,8 +27,9 @@ for i = FIRST, #args, 5 do
   local name, once, record = args[i], args[i + 3], args[i + 4]
   local window, nonce = string.match(once or '', '^([1-9]%d*):(.+)$')
   local valid = once == '' or nonce and #window <= 12 -- SET would refuse a longer one after the first write
-  if not valid or not string.find(record or '', '^0:%d+:%d+:%d+:0:%d+:') or not string.find(args[i + 1], '^%d+$') then
-    return redis.error_reply('INVALID a task is name, ms, "rule:keep:counts", "window:nonce", "0:due:expires:result:0:size:…"')
+  valid = valid and string.find(name, '^[ku]:.') and string.find(args[i + 1] or '', '^%d+$')
+  if not valid or not string.find(record or '', '^0:%d+:%d+:%d+:0:%d+:') then
+    return redis.error_reply('INVALID a task is "k:key", ms, "rule:keep:counts", "window:nonce", "0:due:expires:result:0:size:…"')
   elseif seen[name] or nonce and seen[':' .. nonce] then -- no name begins with a colon
     return redis.error_reply('INVALID the same name or nonce twice in a call')
   end

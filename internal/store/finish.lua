@@ -113,7 +113,7 @@ local function fail(id, name, text, run, kind, reason)
     return
   end
   local record, back = read_record(text), ''
-  local place = redis.call('HINCRBY', failed.state, 'place', 1) -- all numbers in the failed queue are its own
+  local place = string.format('%.0f', redis.call('HINCRBY', failed.state, 'place', 1)) -- all numbers there are its own
   local new = 'r:' .. (digest_in(name) or '') .. ':' .. place
   if not is_raw(name) then
     back = record.occurrence > 0 and name .. '@' .. record.occurrence or name

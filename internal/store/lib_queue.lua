@@ -21,8 +21,8 @@ local function first_write()
   redis.call('ZREM', q.suspects, '')
 end
 
-local function next_place()
-  return redis.call('HINCRBY', q.state, 'place', 1)
+local function next_place() -- as text: Lua would write a large number as 1e+15
+  return string.format('%.0f', redis.call('HINCRBY', q.state, 'place', 1))
 end
 
 -- What this call has made startable, and the earliest time that it has planned.

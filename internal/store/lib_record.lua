@@ -23,8 +23,8 @@ end
 
 local function write_record(record)
   local occurrence = record.occurrence > 0 and 1 or 0
-  return table.concat({ record.enqueued, record.due, record.expires, record.result, occurrence, #record.metadata,
-    record.metadata .. record.payload }, ':')
+  return table.concat({ record.enqueued, record.due, record.expires, string.format('%.0f', record.result), occurrence,
+    #record.metadata, record.metadata .. record.payload }, ':')
 end
 
 -- Returns the record of a raw task outside the list.

@@ -9,7 +9,7 @@
 -- Returns {after, attempts}: up to which token this call came, that of the cancel after the last page; and the attempts
 -- found up to there, also those that were marked before.
 -- Fails with LOST if Redis has lost the cancel: the payload must be canceled again.
-local payload, token, worker, after = ARGV[3], tonumber(ARGV[4]), ARGV[5], tonumber(ARGV[6]) or 0
+local payload, token, worker, after = ARGV[3], tonumber(ARGV[4]), ARGV[5], ARGV[6] ~= '' and ARGV[6] or '0'
 local PAGE = 500
 local digest = redis.sha1hex(payload)
 local working = q.working .. worker

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"crypto/sha1"
 	"encoding/hex"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -71,11 +72,11 @@ func ReadRecord(text []byte, inFailed bool) Record {
 	rest, numbers := text, [6]int64{}
 	for i := range numbers {
 		digits, after, ok := bytes.Cut(rest, []byte(":"))
-		n, err := strconv.ParseUint(string(digits), 10, 53)
-		if !ok || err != nil {
+		n, err := strconv.ParseUint(string(digits), 10, 64)
+		if !ok || errors.Is(err, strconv.ErrSyntax) {
 			return Record{Payload: text, Damaged: true}
 		}
-		numbers[i], rest = int64(n), after
+		numbers[i], rest = int64(min(n, 1<<53)), after // another program may mean forever
 	}
 	size := numbers[5]
 	if size > int64(len(rest)) || numbers[4] > 1 {
