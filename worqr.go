@@ -30,7 +30,7 @@
 //
 // Methods are safe for concurrent use, except CancelReport's. Methods with a context block until
 // Redis answers or the context ends, and fail if Redis is silent for [Options.CallTimeout];
-// StartWorker and StartWork may take twice that. After [ErrUnknownOutcome], the call may
+// StartWorker, StartWork and CancelReport.Wait may take twice that. After [ErrUnknownOutcome], the call may
 // have taken effect. After any other error, it hasn't. Three exceptions: calls on many tasks, such as
 // Cancel, Delete and FailWorker, may be partly done; with an [OnceError], Add has added the other
 // tasks; StopWorker, StopWork, Unhandle and Close stop even if Redis fails. Listings read a page at a

@@ -45,7 +45,7 @@ func (c *cancelCommand) Run(ctx context.Context, con *console, q *worqr.Queue) (
 	waiting, done := context.WithTimeout(ctx, max(c.Wait, time.Nanosecond))
 	defer done()
 	waited := report.Wait(waiting)
-	late := errors.Is(waited, context.DeadlineExceeded) && ctx.Err() == nil
+	late := errors.Is(waited, context.DeadlineExceeded) && waiting.Err() != nil && ctx.Err() == nil
 	text := fmt.Sprintf("%d removed, %d running", report.Removed, report.Running)
 	row := map[string]any{"removed": report.Removed, "running": report.Running, "still_running": waited != nil}
 	none := report.Removed+report.Running == 0

@@ -23,13 +23,14 @@ func TestCallTimeout(t *testing.T) {
 		of   time.Duration // the timeout
 		took time.Duration
 	}
-	failures := make(chan failure, 10)
+	failures := make(chan failure, 12)
 	paused := make(chan struct{})
 	var tasks []*worqr.Task
 	for _, timeout := range []time.Duration{short, long} {
 		p := openAt(t, server.URL(), worqr.Options{Prefix: "p", CallTimeout: timeout, Lease: time.Hour})
 		q := working(t, p, timeout.String())
 		enqueue(t, q, "a", "b")
+		sure(q.Add(t.Context(), worqr.TaskSpec{Key: "later", At: time.Now().Add(time.Hour), KeepResult: time.Hour}))(t)
 		task := take(t, q)
 		tasks = append(tasks, task)
 		for name, call := range map[string]func(context.Context) error{
@@ -38,13 +39,14 @@ func TestCallTimeout(t *testing.T) {
 			"Cancel":    func(ctx context.Context) error { _, err := q.Cancel(ctx, []byte("d")); return err },
 			"StartTask": func(ctx context.Context) error { _, err := q.StartTask(ctx); return err },
 			"Finish":    task.Finish,
+			"Wait":      func(ctx context.Context) error { _, err := q.Wait(ctx, "later"); return err },
 		} {
 			go func() {
 				<-paused
 				began := time.Now()
 				err := call(context.Background())
-				if !errors.Is(err, os.ErrDeadlineExceeded) && !errors.Is(err, context.DeadlineExceeded) {
-					t.Errorf("%s: %v is no timeout", name, err)
+				if !errors.Is(err, os.ErrDeadlineExceeded) || errors.Is(err, context.DeadlineExceeded) { // that would be the caller's
+					t.Errorf("%s: %v isn't the timeout of the call", name, err)
 				}
 				failures <- failure{name, timeout, time.Since(began)}
 			}()

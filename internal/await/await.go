@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
 	"sync"
 	"time"
@@ -268,7 +269,7 @@ func (q *queue) read(page []inquiry, retry *store.Backoff) time.Duration {
 	for i, a := range page {
 		names[i] = a.watch.name
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), q.hub.Timeout)
+	ctx, cancel := context.WithTimeoutCause(context.Background(), q.hub.Timeout, fmt.Errorf("no reply within %v: %w", q.hub.Timeout, os.ErrDeadlineExceeded))
 	defer cancel()
 	sent := time.Now()
 	ends, err := q.hub.Ask(ctx, q.keys, names)

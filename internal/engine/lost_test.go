@@ -16,6 +16,8 @@ import (
 
 	"github.com/worqr/worqr/internal/redistest"
 	"github.com/worqr/worqr/internal/store"
+	"github.com/worqr/worqr/internal/tracing"
+	"github.com/worqr/worqr/worqrtrace"
 )
 
 // shaOf returns the digest of a script, which is in each call of it.
@@ -88,6 +90,27 @@ func TestLostReplies(t *testing.T) {
 			is.New(t).Equal(w.counts.Lost.Load(), int64(0))
 		})
 	}
+}
+
+// If the replies to an end are lost while the worker leaves, the leave doesn't say what came of it.
+func TestUnknownEndWhileLeaving(t *testing.T) {
+	t.Parallel()
+	w, link := linked(t)
+	outcomes := make(chan worqrtrace.Outcome, 9)
+	w.engine.Trace = tracing.New(&worqrtrace.Trace{Ended: func(t worqrtrace.Task) { outcomes <- t.Outcome }}, w.engine.Log)
+	began, leaves := make(chan string, 9), make(chan bool)
+	w.Serve(func(_ context.Context, a *Attempt) ([]byte, error) {
+		began <- a.ID
+		<-leaves
+		return nil, nil
+	}, plain)
+	s := w.join("w")
+	w.enqueue("a")
+	s.Wake()
+	link.LoseRepliesTo(<-began, 9) // the id: a new connection may send the text of the script
+	close(leaves)
+	is.New(t).NoErr(s.Leave(t.Context()))
+	is.New(t).Equal(<-outcomes, worqrtrace.Lost)
 }
 
 // A worker that is evicted while a reply is lost doesn't go on under its id: what it held may run elsewhere.
@@ -328,7 +351,7 @@ func TestQuietRepeats(t *testing.T) {
 				return err == nil && n >= 4 && w.said.has(line) >= c.said
 			})
 			w.do("CONFIG", "SET", "min-replicas-to-write", "0")
-			w.eventually("the task runs", func() bool { return w.counts.Finished.Load() == 1 })
+			w.eventually("the task runs", func() bool { return w.counts.Finished.Load() == 1 && w.said.has("worqr: recovered") >= c.said })
 			is.Equal(w.said.has(line), c.said)
 			is.Equal(w.said.has("worqr: recovered"), c.said)
 		})

@@ -289,11 +289,11 @@ func (s *Session) endLocked(err error, returned bool) {
 		s.queue.counts.Lost.Add(int64(len(s.held)))
 	}
 	s.queue.withdrawLocked(func(t *Attempt) bool { return t.session == s })
-	outcome := worqrtrace.Lost
-	if returned {
-		outcome = worqrtrace.Stopped
-	}
 	for _, t := range s.held {
+		outcome := worqrtrace.Lost
+		if returned && !t.away { // otherwise a lost reply may have ended it
+			outcome = worqrtrace.Stopped
+		}
 		t.overLocked(outcome, cause)
 		s.releaseLocked(t, cause)
 	}

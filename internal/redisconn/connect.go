@@ -3,6 +3,8 @@ package redisconn
 import (
 	"context"
 	"errors"
+	"fmt"
+	"os"
 	"time"
 
 	"github.com/gomodule/redigo/redis"
@@ -159,8 +161,19 @@ func (l *Line) reach(ctx context.Context) (redis.Conn, error) {
 	if l.closed {
 		return nil, ErrClosed
 	}
+	if err == context.DeadlineExceeded {
+		err = fmt.Errorf("no reply within %v: %w", l.timeout, os.ErrDeadlineExceeded)
+	} else if errors.Is(err, context.DeadlineExceeded) {
+		err = &overdueError{err}
+	}
 	return nil, &absentError{err}
 }
+
+// An overdueError is the error of a dial that took too long. It isn't context.DeadlineExceeded, as that of package net is:
+// the time was the line's own, not that of a caller.
+type overdueError struct{ error }
+
+func (e *overdueError) Unwrap() error { return os.ErrDeadlineExceeded }
 
 // ping asks whether a connection answers.
 func ping(conn redis.Conn, within time.Duration) error {

@@ -631,3 +631,15 @@ func TestSendKeepsNothing(t *testing.T) {
 	}
 	redistest.Eventually(t, "no payload is kept", func() bool { runtime.GC(); return freed.Load() == many })
 }
+
+// The time of a dial is the line's own: a caller whose context is alive doesn't get a context's error.
+func TestSlowDial(t *testing.T) {
+	is := redistest.Parallel(t)
+	line := lineOn(t, func(ctx context.Context) (redis.Conn, error) {
+		<-ctx.Done()
+		return nil, &net.OpError{Op: "dial", Net: "tcp", Err: ctx.Err()}
+	}, 50*time.Millisecond)
+	_, err := line.One(t.Context(), redisconn.Command("PING"))
+	is.True(errors.Is(err, os.ErrDeadlineExceeded))
+	is.True(!errors.Is(err, context.DeadlineExceeded))
+}
