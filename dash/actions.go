@@ -1,6 +1,7 @@
 package dash
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha1"
 	"encoding/hex"
@@ -185,8 +186,9 @@ const longestLogged = 255
 
 // record logs an action. It shows the start of the digests of payloads and keys, as in a peer's log.
 func (d *dashboard) record(r *http.Request, a Action, form url.Values, n int, err error) {
+	search, _ := url.ParseQuery(form.Get("search"))
 	attrs := []any{slog.String("action", string(a.Verb)), slog.String("user", line(d.hooks.user(r), longestLogged)), slog.String("from", r.RemoteAddr)}
-	for _, o := range [][2]string{{"queue", a.Queue}, {"worker", a.Worker}, {"kind", form.Get("kind")}, {"hours", form.Get("hours")}} {
+	for _, o := range [][2]string{{"queue", a.Queue}, {"worker", a.Worker}, {"kind", cmp.Or(form.Get("kind"), search.Get("kind"))}, {"hours", form.Get("hours")}} {
 		if o[1] != "" {
 			attrs = append(attrs, slog.String(o[0], line(o[1], longestLogged)))
 		}

@@ -233,7 +233,9 @@ func TestFailedActions(t *testing.T) {
 	is.Equal(len(peertest.Failed(t, q)), 0)
 
 	fail(t, q, "x", "one", "two")
-	b.act("verb", "requeue-matching", "name", "q")
+	is.Equal(b.post("act", "verb", "requeue-matching", "name", "q", "kind", "crashed").StatusCode, http.StatusUnprocessableEntity) // no search
+	is.Equal(len(peertest.Failed(t, q)), 2)
+	b.act("verb", "requeue-matching", "name", "q", "search", "name=q")
 	is.Equal(len(peertest.Failed(t, q)), 0)
 	b.act("verb", "stop", "name", "q") // no job is running: nothing happens
 }
@@ -374,7 +376,7 @@ func TestJob(t *testing.T) {
 	go func() { done <- b.post("act", "verb", "requeue-matching", "name", "q", "search", "payload=x") }()
 	<-entered
 	is.Equal((<-done).StatusCode, http.StatusSeeOther) // the job continues
-	is.Equal(b.post("act", "verb", "requeue-matching", "name", "q").StatusCode, http.StatusUnprocessableEntity)
+	is.Equal(b.post("act", "verb", "requeue-matching", "name", "q", "search", "name=q").StatusCode, http.StatusUnprocessableEntity)
 	is.True(strings.Contains(b.get("queue?name=q").text, "Requeuing 0 tasks"))
 	b.act("verb", "stop", "name", "q")
 	close(leave)

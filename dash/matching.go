@@ -14,8 +14,8 @@ import (
 func matching(ctx context.Context, d *dashboard, form url.Values) (int, error) {
 	verb, name := Verb(form.Get("verb")), form.Get("name")
 	search, err := url.ParseQuery(form.Get("search"))
-	if err != nil {
-		return uncounted, sentence("The search isn't a query. Nothing was done.")
+	if err != nil || !form.Has("search") { // an empty one finds all
+		return uncounted, sentence("This page is out of date: reload it. Nothing was done.")
 	}
 	f, err := filtered(search)
 	if err != nil {

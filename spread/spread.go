@@ -83,8 +83,8 @@ func (s *Queue) Enqueue(ctx context.Context, payloads ...[]byte) error {
 }
 
 // Add is worqr.Queue.Add for one task, on the queue of its key: "" is a new one. A unique task is on
-// the queue of its payload, and can't have Once: that queue alone would know the nonce. With Once, all calls must have the
-// same Key or none. To add several tasks all or none, use Add of Next. It also fails with ErrInvalid.
+// the queue of its payload, and can't have Once (ErrInvalid), since that queue alone would know the nonce. With Once, all
+// calls must have the same Key or none. To add several tasks all or none, use Add of Next.
 func (s *Queue) Add(ctx context.Context, task worqr.TaskSpec) (key string, err error) {
 	if task.Unique && task.Once != "" {
 		return "", fmt.Errorf("worqr: add task to %s: %w: a unique task of a spread queue can't have Once: put what makes it unique into the payload", s.name, worqr.ErrInvalid)
@@ -185,7 +185,7 @@ func (s *Queue) sumOf(ids []string, f func(q *worqr.Queue, its []string) (int, e
 }
 
 // Stats adds up the counts of the queues. Workers, IdleWorkers and Oldest are the highest of any
-// queue; Paused and Silent say that at least one is.
+// queue; Paused and Silent say that at least one is, and PausedBy and PausedSince are those of the first.
 func (s *Queue) Stats(ctx context.Context) (inspect.QueueStats, error) {
 	all := make([]inspect.QueueStats, len(s.queues))
 	err := s.each(func(i int, q *worqr.Queue) (err error) {

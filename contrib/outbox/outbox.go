@@ -288,14 +288,14 @@ func (ob *Outbox) aside(ctx context.Context, after int64) (page []Row, err error
 	return page, err
 }
 
-// Retry lets the relay send rows again that were set aside, and returns how many there were.
+// Retry lets the relay send rows again that were set aside, and returns how many there were. If it fails, it may have done so.
 func (ob *Outbox) Retry(ctx context.Context, ids ...int64) (int, error) {
 	n, err := ob.change(ctx, ids, update+wasAside, nil)
 	ob.Nudge()
 	return n, wrap("retry", err)
 }
 
-// Delete deletes rows that were set aside, and returns how many there were.
+// Delete deletes rows that were set aside, and returns how many there were. If it fails, it may have done so.
 func (ob *Outbox) Delete(ctx context.Context, ids ...int64) (int, error) {
 	n, err := ob.change(ctx, ids, ob.remove+wasAside)
 	return n, wrap("delete", err)
@@ -303,8 +303,8 @@ func (ob *Outbox) Delete(ctx context.Context, ids ...int64) (int, error) {
 
 const wasAside = " AND reason IS NOT NULL"
 
-// change carries out a statement on rows, in a transaction that doesn't make writers wait, and ends by itself: if this
-// process stalled before it sent a COMMIT, others would wait for the rows. The statement has the ids as its first argument,
+// change carries out a statement on rows, in a transaction that doesn't make writers wait, and ends by itself, unless the
+// application's connections don't: if this process stalled before it sent a COMMIT, others would wait for the rows. The statement has the ids as its first argument,
 // for IN, and as its second, after SELECT 0 UNION ALL SELECT.
 func (ob *Outbox) change(ctx context.Context, ids []int64, statement string, args ...any) (n int, err error) {
 	if len(ids) == 0 {
@@ -315,7 +315,7 @@ func (ob *Outbox) change(ctx context.Context, ids []int64, statement string, arg
 		return 0, err
 	}
 	defer func() {
-		if err != nil {
+		if err != nil && ob.next != "" {
 			discard(conn)
 		}
 		_ = conn.Close()
@@ -333,10 +333,13 @@ func (ob *Outbox) change(ctx context.Context, ids []int64, statement string, arg
 		return 0, err
 	}
 	count, err := done.RowsAffected()
-	return int(count), cmp.Or(err, run(ctx, conn, ob.end))
+	if err = cmp.Or(err, run(ctx, conn, ob.end)); err != nil {
+		return 0, err
+	}
+	return int(count), nil
 }
 
-// isCrossed reports whether the database refused a transaction, since it's serializable and another one has crossed it.
+// isCrossed reports whether PostgreSQL refused a transaction, since it's serializable and another one has crossed it.
 func isCrossed(err error) bool {
 	state, ok := errors.AsType[interface {
 		error

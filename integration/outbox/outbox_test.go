@@ -436,7 +436,10 @@ func TestSerializable(t *testing.T) {
 		redistest.Sure(tx.Exec("UPDATE worqr_outbox SET reason = 'b'"))(t)
 		deleted := make(chan error, 1)
 		go func() {
-			_, err := r.Delete(t.Context(), id)
+			n, err := r.Delete(t.Context(), id)
+			if err == nil && n != 1 {
+				err = fmt.Errorf("%d rows are deleted", n)
+			}
 			deleted <- err
 		}()
 		peertest.Eventually(t, "the delete waits for the update", func() (waits bool) {

@@ -109,6 +109,7 @@ func TestUnknownEndWhileLeaving(t *testing.T) {
 	s.Wake()
 	link.LoseRepliesTo(<-began, 9) // the id: a new connection may send the text of the script
 	close(leaves)
+	w.HandlersDone() // so that its end is to be said
 	is.New(t).NoErr(s.Leave(t.Context()))
 	is.New(t).Equal(<-outcomes, worqrtrace.Lost)
 }

@@ -156,15 +156,15 @@ func (l *Line) reach(ctx context.Context) (redis.Conn, error) {
 			return nil, &shutError{placed(Discreet(err), l.routed)}
 		}
 	}
+	if err == context.DeadlineExceeded {
+		err = fmt.Errorf("no reply within %v: %w", l.timeout, os.ErrDeadlineExceeded)
+	} else if errors.Is(err, context.DeadlineExceeded) { // without the lock: a Pool's errors may use the peer
+		err = &overdueError{err}
+	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if l.closed {
 		return nil, ErrClosed
-	}
-	if err == context.DeadlineExceeded {
-		err = fmt.Errorf("no reply within %v: %w", l.timeout, os.ErrDeadlineExceeded)
-	} else if errors.Is(err, context.DeadlineExceeded) {
-		err = &overdueError{err}
 	}
 	return nil, &absentError{err}
 }
@@ -174,6 +174,8 @@ func (l *Line) reach(ctx context.Context) (redis.Conn, error) {
 type overdueError struct{ error }
 
 func (e *overdueError) Unwrap() error { return os.ErrDeadlineExceeded }
+
+func (e *overdueError) As(target any) bool { return errors.As(e.error, target) }
 
 // ping asks whether a connection answers.
 func ping(conn redis.Conn, within time.Duration) error {

@@ -182,8 +182,8 @@ func (l *Line) One(ctx context.Context, c Call) (any, error) {
 }
 
 func (l *Line) do(ctx context.Context, calls []Call, whole bool) []Reply {
-	if err := ctx.Err(); err != nil {
-		return fail(len(calls), err)
+	if ctx.Err() != nil {
+		return fail(len(calls), context.Cause(ctx))
 	}
 	answer := make(chan []Reply, 1)
 	b := &bunch{calls: calls, turn: true, whole: whole, done: func(replies []Reply) { answer <- replies }}

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"iter"
 	"maps"
-	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -62,7 +60,7 @@ return 1`
 
 // newMillions returns a bench with such a queue.
 func newMillions(t testing.TB, more bool) *bench {
-	b := benchAt(t, is.New(t), redistest.Start(t).URL(), "p")
+	b := benchAt(t, is.New(t), redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "10000").URL(), "p")
 	var all []any
 	for _, kind := range strings.Fields("queues tasks ready schedule failed.ready failed.tasks crashes workers rounds") {
 		all = append(all, b.key(kind))
@@ -78,7 +76,8 @@ func newMillions(t testing.TB, more bool) *bench {
 	return b
 }
 
-var cost = regexp.MustCompile(`cmdstat_[a-z|]+:calls=\d+,usec=\d+,usec_per_call=(\d+)`)
+// forget has typical ignore what was called before.
+func (b *bench) forget() { redistest.Do(b, b.conn, "SLOWLOG", "RESET") }
 
 // typical makes some calls, or until they're over, and logs what the slowest command of one takes, a script or not: the
 // median, since Redis may have to wait for a processor. The bound is wide, since other tests run at the same time.
@@ -86,11 +85,11 @@ func (b *bench) typical(what string, bound time.Duration, calls int, call func()
 	b.Helper()
 	var took []int
 	for over := false; len(took) < calls && !over; {
-		redistest.Do(b, b.conn, "CONFIG", "RESETSTAT")
+		b.forget()
 		over = call()
 		slowest := 0
-		for _, used := range cost.FindAllStringSubmatch(redistest.Sure(redis.String(b.conn.Do("INFO", "commandstats")))(b), -1) {
-			slowest = max(slowest, redistest.Sure(strconv.Atoi(used[1]))(b))
+		for _, entry := range redistest.Sure(redis.Values(b.conn.Do("SLOWLOG", "GET", 10_000)))(b) {
+			slowest = max(slowest, redistest.Sure(redis.Ints(entry.([]any)[2:3], nil))(b)[0])
 		}
 		took = append(took, slowest)
 	}
@@ -194,8 +193,6 @@ func (b *bench) workOnMillions(kinds ...string) {
 		}
 		of()
 	}
-	reset := func() { redistest.Do(b, b.conn, "CONFIG", "RESETSTAT") } // what comes before doesn't count
-
 	payloads := slices.Repeat([]string{strings.Repeat("x", 400)}, 5000)
 	large("enqueue 5,000, 2 MB", func(int) { b.enqueue(payloads...) })
 	large("enqueue 1 MiB", func(int) { b.enqueue(strings.Repeat("x", 1<<20)) })
@@ -230,7 +227,11 @@ func (b *bench) workOnMillions(kinds ...string) {
 
 	const worker = "worker"
 	held := b.start(worker, 1) // joins
-	b.finish(worker, End{Verb: Done}, held...)
+	finish := func() {
+		b.finish(worker, End{Verb: Done}, held...)
+		held = nil
+	}
+	finish()
 	start := func(n int) []Attempt {
 		var all []Attempt
 		for left := n; left > 0; left = n - len(all) {
@@ -247,16 +248,18 @@ func (b *bench) workOnMillions(kinds ...string) {
 	work := func(kind string) {
 		b.Helper()
 		each("start 512 of "+kind, func(int) {
+			finish()
+			b.forget()
 			held = b.start(worker, 512)
-			b.finish(worker, End{Verb: Done}, held...)
 		})
+		finish()
 		for _, what := range slices.Sorted(maps.Keys(ends)) {
 			how := ends[what]
 			how.Name = map[bool]string{true: "named"}[kind != "queues"] // for the weight
 			weight, _ := how.Weight()
 			each(fmt.Sprint("finish ", RoundWeight/weight, " of ", kind, " ", what), func(int) {
 				held = start(RoundWeight / weight)
-				reset()
+				b.forget()
 				b.finish(worker, how, held...)
 			})
 		}
@@ -266,24 +269,18 @@ func (b *bench) workOnMillions(kinds ...string) {
 	}
 	work("all")
 
-	behind := func(ended bool) func(int) {
-		return func(int) {
-			held = start(256)
-			var all []Task
-			for _, a := range held {
-				all = append(all, Task{Name: a.Name, Rule: Always, Record: Record{Payload: []byte("behind")}})
-			}
-			reset()
-			b.add(all...)
-			if ended {
-				reset()
-			}
-			b.finish(worker, End{Verb: Done}, held...)
+	behind := func() { // starts 256, and puts a task behind each
+		var all []Task
+		for _, a := range start(256) {
+			held = append(held, a)
+			all = append(all, Task{Name: a.Name, Rule: Always, Record: Record{Payload: []byte("behind")}})
 		}
+		b.forget()
+		b.add(all...)
 	}
 	only("ready", func() {
-		each("add 256 behind running ones, and finish those", behind(false))
-		each("finish 256 with one behind each", behind(true))
+		each("add 256 behind running ones", func(int) { finish(); behind() })
+		each("finish 256 with one behind each", func(int) { finish(); behind(); b.forget(); finish() })
 	})
 	each("heartbeat", func(int) {
 		_, err := ReadHeartbeat(reply(b.line.One(ctx, HeartbeatCall(SharedOf(b.q), worker, time.Minute, true))))
@@ -296,15 +293,19 @@ func (b *bench) workOnMillions(kinds ...string) {
 	each("leave with 512 attempts", func(n int) {
 		leaver := fmt.Sprint("leaver", n)
 		b.start(leaver, 512)
-		reset()
+		b.forget()
 		_, err := Leave(ctx, b.line, SharedOf(b.q), leaver, 9)
 		is.NoErr(err)
 	})
-	each("start what was returned", func(int) { b.finish(worker, End{Verb: Done}, b.start(worker, 512)...) })
+	each("start what was returned", func(int) {
+		finish()
+		b.forget()
+		held = b.start(worker, 512)
+	})
 	each("evict with 512 attempts", func(n int) {
 		dead := fmt.Sprint("dead", n)
 		b.start(dead, 512)
-		reset()
+		b.forget()
 		_, err := EvictAll(ctx, b.line, b.q, dead, 0, time.Second)
 		is.NoErr(err)
 	})
