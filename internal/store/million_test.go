@@ -60,7 +60,7 @@ return 1`
 
 // newMillions returns a bench with such a queue.
 func newMillions(t testing.TB, more bool) *bench {
-	b := benchAt(t, is.New(t), redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "10000").URL(), "p")
+	b := benchAt(t, is.New(t), redistest.Start(t, "--slowlog-log-slower-than", "0", "--slowlog-max-len", "100000").URL(), "p")
 	var all []any
 	for _, kind := range strings.Fields("queues tasks ready schedule failed.ready failed.tasks crashes workers rounds") {
 		all = append(all, b.key(kind))
@@ -88,7 +88,7 @@ func (b *bench) typical(what string, bound time.Duration, calls int, call func()
 		b.forget()
 		over = call()
 		slowest := 0
-		for _, entry := range redistest.Sure(redis.Values(b.conn.Do("SLOWLOG", "GET", 10_000)))(b) {
+		for _, entry := range redistest.Sure(redis.Values(b.conn.Do("SLOWLOG", "GET", 100_000)))(b) {
 			slowest = max(slowest, redistest.Sure(redis.Ints(entry.([]any)[2:3], nil))(b)[0])
 		}
 		took = append(took, slowest)
