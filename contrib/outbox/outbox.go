@@ -304,8 +304,8 @@ func (ob *Outbox) Delete(ctx context.Context, ids ...int64) (int, error) {
 const wasAside = " AND reason IS NOT NULL"
 
 // change carries out a statement on rows, in a transaction that doesn't make writers wait, and ends by itself, unless the
-// application's connections don't: if this process stalled before it sent a COMMIT, others would wait for the rows. The statement has the ids as its first argument,
-// for IN, and as its second, after SELECT 0 UNION ALL SELECT.
+// application's connections don't: if this process stalled before it sent a COMMIT, others would wait for the rows.
+// The statement has the ids as its first argument, for IN, and as its second, after SELECT 0 UNION ALL SELECT.
 func (ob *Outbox) change(ctx context.Context, ids []int64, statement string, args ...any) (n int, err error) {
 	if len(ids) == 0 {
 		return 0, nil
